@@ -6,9 +6,10 @@
 ``quality``: perplexity of windows of 1,024 tokens, prose and code that calibration does not see, by the integer
 interpreter with the device's choices (tests/sw/test_pruning.py), over that of the same integers with the whole cache;
 of all positions, and of those from 512 on. The schedules that select at fixed positions were chosen before any was
-measured; of pages, size and representative were chosen on these windows, by half and a quarter of the rows. ``cycles``:
-a pass of one row behind contexts up to 4,096 positions on `base` with memories for lists of that length, timing alone,
-and the share of a selection that each token pays. Finished rows are kept in --out and not run again.
+measured; of pages, size and representative were chosen on these windows, by half and a quarter of the rows. *Pooled*
+ones are not the device's: the importance of a row is the largest of its neighbours', as in SnapKV. ``cycles``: a pass
+of one row behind contexts up to 4,096 positions on `base` with memories for lists of that length, timing alone, and the
+share of a selection that each token pays. Finished rows are kept in --out and not run again.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from benchmarks.smollm2.texts import CODE
 from gemmule import __version__
 from gemmule.compiler.files.model_file import load_model
 from gemmule.config import Config, load_config
+from gemmule.sw.device.chosen import InterpretedChooser
 from gemmule.sw.kv.pruning import Pruning
 from gemmule.sw.models.import_texts import default_texts
 from gemmule.sw.models.pair import Placed
@@ -48,6 +50,9 @@ SCHEDULES = {
     "half, pages": PAGES, "a quarter, pages": replace(PAGES, keep=0.25), "a fifth, pages": replace(PAGES, keep=0.2),
     "half, pages of 16": replace(PAGES, page=16, last=32),
     "a quarter, pages of 16": replace(PAGES, keep=0.25, page=16, last=32)}
+POOLED = {f"{name}, pooled": SCHEDULES[name] for name in ("half", "a quarter")}
+POOL = 7
+"""Neighbours, the row itself among them, whose largest importance counts (SnapKV, Li et al. 2024)."""
 CONTEXTS = (512, 1024, 2048, 4096)
 LISTS = {"select_keys": 8192, "list_entries": 16384}
 """Of `base`, for lists of 4,096 rows."""
@@ -58,16 +63,24 @@ KEPT_PAGES = {"pages, a quarter": replace(PAGES, keep=0.25), "pages, 256 rows": 
 Record = dict[str, Any]
 
 
-def windows() -> dict[str, np.ndarray]:
+class Pooled(InterpretedChooser):
+    """Rows go with their neighbours."""
+
+    def chosen(self, importance: np.ndarray, kept: int) -> np.ndarray:
+        beside = np.pad(importance, ((0, 0), (POOL // 2, POOL // 2)))
+        return super().chosen(np.lib.stride_tricks.sliding_window_view(beside, POOL, axis=1).max(axis=2), kept)
+
+
+def windows(length: int = LENGTH) -> dict[str, np.ndarray]:
     """int64 [windows, tokens] of each kind."""
     tokenizer = source().tokenizer
-    prose = token_windows(tokenizer, default_texts("evaluation")["prose"], LENGTH, "prose")
+    prose = token_windows(tokenizer, default_texts("evaluation")["prose"], length, "prose")
     code = []
     for module in CODE[:EACH]:
         spec = importlib.util.find_spec(module)
         if spec is None or not spec.origin:
             raise SystemExit(f"the standard library's sources are needed, and {module} is not there")
-        parts = token_windows(tokenizer, Path(spec.origin).read_text("utf-8"), LENGTH, module)
+        parts = token_windows(tokenizer, Path(spec.origin).read_text("utf-8"), length, module)
         code.append(parts[len(parts) // 2])
     return {"prose": prose[np.linspace(0, len(prose) - 1, EACH).astype(np.int64)], "code": np.stack(code)}
 
@@ -81,10 +94,12 @@ def quality(record: Record, save: Callable[[], None]) -> None:
         if kind not in dense:
             dense[kind] = [losses(network, window, None, OBSERVED).nats.tolist() for window in some]
             save()
-    for name, schedule in SCHEDULES.items():
+    for name, schedule in (SCHEDULES | POOLED).items():
+        chooser = Pooled if name in POOLED else InterpretedChooser
         if any(row["schedule"] == name for row in rows):
             continue
-        found = {kind: [losses(network, window, schedule, OBSERVED) for window in some] for kind, some in texts.items()}
+        found = {kind: [losses(network, window, schedule, OBSERVED, chooser) for window in some]
+                 for kind, some in texts.items()}
         worse = {kind: [part.nats - np.array(before) for part, before in zip(found[kind], dense[kind], strict=True)]
                  for kind in found}
         every = [part for parts in worse.values() for part in parts]

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.pruned_tasks import NAMES, summary
 from gemmule.io.files import write_atomically
 from gemmule.sw.reports.markdown import fill, table, wrapped
 
@@ -20,8 +21,8 @@ PAGE, FIGURE = ROOT / "docs" / "pruning.md", ROOT / "docs" / "img" / "pruning.sv
 WHOLE = "whole cache"
 
 
-def _load() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((ROOT / "docs" / "results" / "pruning.json").read_text())
+def _load(name: str = "pruning") -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((ROOT / "docs" / "results" / f"{name}.json").read_text())
     return found
 
 
@@ -43,6 +44,28 @@ def cycles() -> str:
     shares = ", ".join(f"{share:.0%} behind {int(context):,}" for context, share in found["attention_share"].items())
     return table(("context", "cache", "rows read", "a pass", "a selection", "a token", "speed-up"), rows) \
         + "\n\n" + wrapped(f"Attention over the whole cache takes {shares} of a pass.")
+
+
+def needle() -> str:
+    """Right answers by schedule and depth."""
+    rows = _load("pruned_tasks")["needle"]
+    depths = sorted({row["depth"] for row in rows})
+    told = []
+    for name in NAMES:
+        mine = [row for row in rows if row["schedule"] == name]
+        at = [[row["right"] for row in mine if row["depth"] == depth] for depth in depths]
+        told.append((name, *(f"{sum(right)} of {len(right)}" for right in (*at, [row["right"] for row in mine]))))
+    return table(("cache", *(f"at {depth:.0%}" for depth in depths), "all"), told)
+
+
+def summaries() -> str:
+    """Beside those with the whole cache, in the mean."""
+    rows = _load("pruned_tasks")["summaries"]
+    found = [summary(rows, name) for name in (*NAMES, None)]
+    return table(("cache", "tokens until the first other one", "words", "pairs of words", "longest subsequence",
+                  "length in tokens"),
+                 [(row["schedule"], *(f"{row[key]:.0%}" for key in ("equal", "words", "pairs", "subsequence")),
+                   f"{row['tokens']:.1f}") for row in found])
 
 
 def draw(path: Path) -> None:
@@ -67,7 +90,7 @@ def draw(path: Path) -> None:
     figure.savefig(path, metadata={"Date": None})
 
 
-PARTS: dict[str, Callable[[], str]] = {part.__name__: part for part in (quality, cycles)}
+PARTS: dict[str, Callable[[], str]] = {part.__name__: part for part in (quality, cycles, needle, summaries)}
 """What stands between ``<!-- name -->`` and ``<!-- end -->``."""
 
 

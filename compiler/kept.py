@@ -89,14 +89,14 @@ def single_kept(network: Network, sha256: str, program: ModelProgram, *, base_ad
                  lambda: best_single(network, program, base_address=base_address))
 
 
-def selection_kept(network: Network, sha256: str, program: ModelProgram, *, first: int, last: int,
-                   base_address: int) -> Selection:
-    """:func:`gemmule.compiler.programs.selecting.compile_selection`, likewise.
+def selection_kept(network: Network, sha256: str, program: ModelProgram, *, first: int, last: int, base_address: int,
+                   rows: int | None = None) -> Selection:
+    """:func:`gemmule.compiler.programs.selecting.compile_selection`, likewise; ``rows``: as many as ``program`` takes.
 
     Raises:
         CompileError: it does not fit, or cannot share weights and cache.
     """
-    options = {"rows": program.max_rows, "first": first, "last": last, "base_address": base_address}
+    options = {"rows": rows or program.max_rows, "first": first, "last": last, "base_address": base_address}
     return _kept((Selection,), _path(sha256, program.config, {**options, "beside": _digest(program), "chooses": True}),
                  lambda: compile_selection(network, program, **options))
 

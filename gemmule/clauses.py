@@ -87,12 +87,13 @@ BODY_CLAUSES: Mapping[Unit, Mapping[str, str]] = {
     },
     Unit.SELECT: {
         "src0": "scratchpad row where the source begins",
-        "src0_stride": "rows from one column group of the source to the next",
-        "dst": "where the result begins: list entry, key (KEYS), scratchpad row (LIST_STORE)",
+        "src0_stride": "rows from one column group of the source to the next (PACK: of the result too)",
+        "dst": "where the result begins: list entry, key (KEYS), scratchpad row (LIST_STORE, PACK)",
         "first": "id of the first column (ARGMAX, KEYS), first position (KEYS FROM_IMPORTANCE, IMPORTANCE, COMMIT) or "
                  "list entry (LIST_STORE): bits 15:0",
         "aux": "threshold (COMPARE); guarded first and last positions (KEYS FROM_IMPORTANCE)",
-        **_M, **_length("n", "columns, keys, positions or entries"), **_length("k", "keys that survive (TOP_K)"),
+        **_M, **_length("n", "columns, keys, positions or entries"),
+        **_length("k", "keys that survive (TOP_K; NONZERO: all do, but none if it is 0)"),
         "shift": "right shift of importance (KEYS FROM_IMPORTANCE)",
         "number": "predicate to set (COMPARE), from 1 to 3",
         "first_high": "bits 17:16 of `first`",

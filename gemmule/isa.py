@@ -41,6 +41,7 @@ from .operations import (
     SOp,
     Source,
     Target,
+    TopKFlag,
     Unit,
     VOp,
     field_name,
@@ -53,8 +54,8 @@ __all__ = [
     "NUM_BASES", "NUM_LENGTHS", "NUM_PREDICATES", "PARAMETER_BITS", "PARAMS_WORDS", "TABLE_FIELDS", "AddFlag",
     "ArgmaxFlag", "COp", "ColumnFlag", "Command", "CommitFlag", "CompareFlag", "Dyn", "FrontEnd", "ImportanceFlag",
     "IsaError", "KeysFlag", "Length", "ListFlag", "MatrixFlag", "MoveFlag", "NormFlag", "ProductFlag", "RequantFlag",
-    "SOp", "SoftmaxFlag", "Source", "Target", "Unit", "VOp", "body_of", "control_columns", "decode", "decode_table",
-    "disassemble", "encode", "encode_program", "field_bits", "legal_flags", "signed_field", "table_row",
+    "SOp", "SoftmaxFlag", "Source", "Target", "TopKFlag", "Unit", "VOp", "body_of", "control_columns", "decode",
+    "decode_table", "disassemble", "encode", "encode_program", "field_bits", "legal_flags", "signed_field", "table_row",
 ]
 
 COMMAND_BYTES = 32

@@ -38,6 +38,7 @@ from .operations import (
     RequantFlag,
     SoftmaxFlag,
     SOp,
+    TopKFlag,
     Unit,
     VOp,
 )
@@ -69,6 +70,7 @@ class Memory(IntEnum):
     BYTE_TABLE = 10
     WORD_TABLE = 11
     WEIGHTS = 12
+    MASK = 13
 
     @property
     def label(self) -> str:
@@ -82,7 +84,7 @@ class Memory(IntEnum):
 
 _LABELS = ("scratchpad rows", "accumulator rows", "DRAM bytes", "list entries", "predicates", "keys",
            "committed importance", "shadow importance", "running maxima", "statistics contexts", "byte table",
-           "word table", "weights in the mesh")
+           "word table", "weights in the mesh", "mask bits")
 
 
 DYNAMIC: dict[int, dict[Dyn, tuple[Term, ...]]] = {
@@ -263,7 +265,7 @@ def _scan(run: Term, planes: bool, when: tuple[IntEnum, ...] = (), unless: tuple
                    plane_stride=T.HALF_STRIDE0 if planes else T.ZERO, when=when, unless=unless)
 
 
-_K, _W, _CW, _D = KeysFlag.FROM_IMPORTANCE, ImportanceFlag.WIDE, CompareFlag.WIDE, CommitFlag
+_K, _W, _CW, _D, _Z = KeysFlag.FROM_IMPORTANCE, ImportanceFlag.WIDE, CompareFlag.WIDE, CommitFlag, TopKFlag.NONZERO
 _LOADED = Operand(name="entries", memory=Memory.LIST, in_place=True, first=T.ROW2, run=T.N, when=(ListFlag.HIGH,))
 _SELECT: dict[SOp, tuple[Operand, ...]] = {
     SOp.ARGMAX: (_scan(T.M, True), _plain("maxima", Memory.RUNNING, T.ZERO, T.M, when=(ArgmaxFlag.CONTINUE,)),
@@ -271,13 +273,17 @@ _SELECT: dict[SOp, tuple[Operand, ...]] = {
                  _plain("dst", Memory.LIST, T.ROW2, T.M, write=True)),
     SOp.KEYS: (_scan(T.ONE, True, unless=(_K,)), _plain("importance", Memory.COMMITTED, T.FIRST, T.N, when=(_K,)),
                _plain("dst", Memory.KEYS, T.ROW2, T.N, write=True)),
-    SOp.TOP_K: (_plain("keys", Memory.KEYS, T.ZERO, T.N), _plain("keys", Memory.KEYS, T.ZERO, T.KEPT, write=True),
-                _plain("dst", Memory.LIST, T.ROW2, T.KEPT, write=True)),
+    SOp.TOP_K: (_plain("keys", Memory.KEYS, T.ZERO, T.N),
+                _plain("keys", Memory.KEYS, T.ZERO, T.KEPT, write=True, unless=(_Z, TopKFlag.KEEP)),
+                _plain("mask", Memory.MASK, T.ZERO, T.N, write=True),
+                _plain("dst", Memory.LIST, T.ROW2, T.KEPT, write=True, unless=(_Z,)),
+                _plain("dst", Memory.LIST, T.ROW2, T.N, write=True, when=(_Z,))),
     SOp.IMPORTANCE: (_scan(T.M, False, unless=(_W,)), _scan(T.M, True, when=(_W,)),
                      *_update("shadow", Memory.SHADOW, T.FIRST, T.N)),
-    SOp.COMMIT: (_plain("shadow", Memory.SHADOW, T.FIRST, T.N, unless=(_D.DISCARD, _D.CLEAR)),
+    SOp.COMMIT: (_plain("keys", Memory.KEYS, T.FIRST, T.N, when=(_D.FROM_KEYS,)),
+                 _plain("shadow", Memory.SHADOW, T.FIRST, T.N, unless=(_D.DISCARD, _D.CLEAR, _D.FROM_KEYS)),
                  _plain("shadow", Memory.SHADOW, T.FIRST, T.N, write=True),
-                 _plain("committed", Memory.COMMITTED, T.FIRST, T.N, unless=(_D.DISCARD, _D.CLEAR)),
+                 _plain("committed", Memory.COMMITTED, T.FIRST, T.N, unless=(_D.DISCARD, _D.CLEAR, _D.FROM_KEYS)),
                  _plain("committed", Memory.COMMITTED, T.FIRST, T.N, write=True, unless=(_D.DISCARD,)),
                  _plain("committed", Memory.COMMITTED, T.FIRST, T.N, write=True, when=(_D.DISCARD, _D.CLEAR))),
     SOp.COMPARE: (_scan(T.M, False, unless=(_CW,)), _scan(T.M, True, when=(_CW,)),
@@ -288,6 +294,10 @@ _SELECT: dict[SOp, tuple[Operand, ...]] = {
     SOp.LIST_STORE: (
         _plain("list", Memory.LIST, T.FIRST, T.N),
         Operand(name="dst", memory=_SPM, write=True, stream="select.w", first=T.ROW2, run=T.LIST_ROWS)),
+    SOp.PACK: (
+        _scan(T.M, False), _plain("mask", Memory.MASK, T.ZERO, T.N),
+        Operand(name="dst", memory=_SPM, write=True, stream="select.w", first=T.ROW2, run=T.M, count=T.COLUMN_GROUPS,
+                stride=T.STRIDE0)),
 }
 OPERANDS: dict[tuple[int, int], tuple[Operand, ...]] = {
     (Unit.LOAD, 0): _move(True), (Unit.STORE, 0): _move(False), (Unit.MATRIX, 0): _MATRIX,

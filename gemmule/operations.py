@@ -14,7 +14,7 @@ __all__ = [
     "COMPARISON_OPS", "CONTROL", "EXCLUSIVE_LOADS", "EXPONENTIALS", "ISSUE_PRIORITY", "OPERATIONS", "SOFTMAX_OPS",
     "AddFlag", "ArgmaxFlag", "COp", "ColumnFlag", "CommitFlag", "CompareFlag", "FrontEnd", "ImportanceFlag", "KeysFlag",
     "ListFlag", "MatrixFlag", "MoveFlag", "NormFlag", "Operation", "ProductFlag", "RequantFlag", "SOp", "SoftmaxFlag",
-    "Source", "Target", "Unit", "VOp", "field_name", "flag_name", "is_comparison", "is_wide", "legal_flags",
+    "Source", "Target", "TopKFlag", "Unit", "VOp", "field_name", "flag_name", "is_comparison", "is_wide", "legal_flags",
 ]
 
 
@@ -113,6 +113,7 @@ class SOp(IntEnum):
     COMPARE = 5
     LIST_LOAD = 6
     LIST_STORE = 7
+    PACK = 8
 
 
 class MoveFlag(IntEnum):
@@ -208,6 +209,14 @@ class KeysFlag(IntEnum):
     """KEYS."""
 
     FROM_IMPORTANCE = 0  # from the committed importance, not from the scratchpad
+    KEEP_IDS = 1  # the ids that these keys had stay
+
+
+class TopKFlag(IntEnum):
+    """TOP_K."""
+
+    NONZERO = 0  # every key is listed: first those that are not 0, then the others; the keys stay as they are
+    KEEP = 1  # the keys and their ids stay as they are
 
 
 class ImportanceFlag(IntEnum):
@@ -226,6 +235,7 @@ class CommitFlag(IntEnum):
     """COMMIT."""
 
     DISCARD = 0  # drop the shadow instead of adding it
+    FROM_KEYS = 1  # the keys of the same numbers become the committed importance
     CLEAR = 2  # also set the committed importance to 0
 
 
@@ -286,8 +296,8 @@ def _vector(op: VOp, *flags: IntEnum, excluded: Pairs = (), needed: Pairs = (),
                      comparison=comparison)
 
 
-def _select(op: SOp, *flags: IntEnum, wide: tuple[IntEnum, ...] = ()) -> Operation:
-    return Operation(unit=Unit.SELECT, number=op, name=op.name.lower(), flags=flags, wide=wide)
+def _select(op: SOp, *flags: IntEnum, excluded: Pairs = (), wide: tuple[IntEnum, ...] = ()) -> Operation:
+    return Operation(unit=Unit.SELECT, number=op, name=op.name.lower(), flags=flags, excluded=excluded, wide=wide)
 
 
 _M, _X, _N, _S = MoveFlag, MatrixFlag, NormFlag, SoftmaxFlag
@@ -319,12 +329,14 @@ _EVERY = (
     _vector(VOp.I_GELU, *ColumnFlag),
     _select(SOp.ARGMAX, *ArgmaxFlag),
     _select(SOp.KEYS, *KeysFlag),
-    _select(SOp.TOP_K),
+    _select(SOp.TOP_K, *TopKFlag, excluded=((TopKFlag.NONZERO, TopKFlag.KEEP),)),
     _select(SOp.IMPORTANCE, *ImportanceFlag),
-    _select(SOp.COMMIT, *CommitFlag),
+    _select(SOp.COMMIT, *CommitFlag, excluded=(
+        (CommitFlag.FROM_KEYS, CommitFlag.DISCARD), (CommitFlag.FROM_KEYS, CommitFlag.CLEAR))),
     _select(SOp.COMPARE, *CompareFlag),
     _select(SOp.LIST_LOAD, *ListFlag, wide=(ListFlag.HIGH,)),
     _select(SOp.LIST_STORE, *ListFlag, wide=(ListFlag.HIGH,)),
+    _select(SOp.PACK),
 )
 OPERATIONS: dict[tuple[int, int], Operation] = {(op.unit, op.number): op for op in _EVERY}
 """Every operation by (unit, number)."""

@@ -71,8 +71,8 @@ _REQUANT, _PRODUCT, _ADD, _TABLE, _WORD_TABLE = map(int, (
     VOp.REQUANT, VOp.PRODUCT, VOp.ADD, VOp.TABLE, VOp.WORD_TABLE))
 _RESCALED = 1 << RequantFlag.RESIDUAL | 1 << RequantFlag.RESCALE
 _SOFTMAX_MAX, _SOFTMAX_EXP, _SOFTMAX_NORM = int(VOp.SOFTMAX_MAX), int(VOp.SOFTMAX_EXP), int(VOp.SOFTMAX_NORM)
-_ARGMAX, _KEYS, _TOP_K, _IMPORTANCE, _COMPARE = (
-    int(op) for op in (SOp.ARGMAX, SOp.KEYS, SOp.TOP_K, SOp.IMPORTANCE, SOp.COMPARE))
+_ARGMAX, _KEYS, _TOP_K, _IMPORTANCE, _COMPARE, _PACK = (
+    int(op) for op in (SOp.ARGMAX, SOp.KEYS, SOp.TOP_K, SOp.IMPORTANCE, SOp.COMPARE, SOp.PACK))
 _BYTE_ENTRIES, _WORD_ENTRIES = BYTE_TABLE_ENTRIES, WORD_TABLE_ENTRIES
 _MAX_LENGTH, _FIRST_BITS = MAX_LENGTH, dict(BODY[Unit.SELECT])["first"]
 _EXPONENTIALS, _MOST_INDEX_BITS = len(EXPONENTIALS), max(INDEX_BITS)
@@ -82,7 +82,7 @@ _WIDE = np.array([[is_wide(Unit.SELECT, op, flags) for flags in range(256)] for 
 _SIZES = {
     Memory.SPM: "spm_rows", Memory.ACC: "acc_rows", Memory.LIST: "list_entries", Memory.KEYS: "select_keys",
     Memory.COMMITTED: "select_keys", Memory.SHADOW: "select_keys", Memory.RUNNING: "stat_rows",
-    Memory.STATISTICS: "stat_contexts",
+    Memory.STATISTICS: "stat_contexts", Memory.MASK: "select_keys",
 }
 """Places of a memory by the configuration's field; the others hold all that a command can name."""
 CONFIG = {name: i for i, name in enumerate((
@@ -219,7 +219,7 @@ def _resolve_select(row, lengths, dyn, out):  # type: ignore[no-untyped-def]
     out[_ROW0] = row[_F_SRC0] + (dyn if row[_F_DYN] == _SRC0_MOVES else 0)
     out[_ROW1] = row[_F_FIRST] + (row[_F_FIRST_HIGH] << _FIRST_BITS) + (dyn if row[_F_DYN] == _SRC1_MOVES else 0)
     out[_ROW2] = row[_F_DST] + (dyn if row[_F_DYN] == _DST_MOVES else 0)
-    by_rows = op in (_ARGMAX, _IMPORTANCE, _COMPARE)
+    by_rows = op in (_ARGMAX, _IMPORTANCE, _COMPARE, _PACK)
     return (by_rows and out[_M] == 0) or out[_N] == 0 or out[_K] == 0
 
 

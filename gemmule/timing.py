@@ -111,6 +111,8 @@ class Timing:
     """Last step to the last write of keys, importance, lists or scratchpad rows."""
     select_result: int = 8
     """Last step to the result of a maximum."""
+    select_pack: int = 5
+    """Last step to the last write of packed rows (PACK)."""
     select_zero: int = 2
     index_cycles: int = 3
     """Last burst of a DRAM row to the first one of the next, whose index comes from a list."""

@@ -188,11 +188,13 @@ class Linear(Node):
     """Rows of depth that share an int4 scale; 0: none."""
     plane: Plane | None = None
     """In integers, of an int16 x."""
+    listed: bool = False
+    """On the device its weights lie row by row, and those are loaded whose column of x is not zero."""
 
     @model_serializer(mode="wrap")
     def _short(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without a plane where x is int8, as in earlier files."""
-        return {name: value for name, value in whole(self).items() if name != "plane" or value}
+        """Without a plane where x is int8, and without ``listed`` where it is not, as in earlier files."""
+        return {name: value for name, value in whole(self).items() if name not in ("plane", "listed") or value}
 
 
 class RopeScaling(BaseModel):

@@ -17,8 +17,8 @@ from gemmule.numerics import BYTE_TABLE_ENTRIES, WORD_TABLE_ENTRIES, rshr, satur
 from gemmule.operands import BIAS_ROWS, COLUMN_ROWS, GAMMA_ROWS
 from gemmule.timing import ceil_div
 
-__all__ = ["AngleRows", "ColumnRows", "EmbeddingRows", "GammaRows", "PositionRows", "PrefixRows", "TableRows",
-           "PackedWeights", "WordRows"]
+__all__ = ["AngleRows", "ColumnRows", "EmbeddingRows", "GammaRows", "ListedWeights", "PositionRows", "PrefixRows",
+           "TableRows", "PackedWeights", "WordRows"]
 
 
 def _pick(values: np.ndarray, lanes: np.ndarray) -> np.ndarray:
@@ -79,6 +79,29 @@ class PackedWeights:
                     "lanes: quantise it with another group, or to int8")
             found.append(int(groups[0]) if len(groups) else 0)
         return np.array(found, dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class ListedWeights:
+    """A linear's int8 weights, a row for each lane of its input: [depth][columns]."""
+
+    node: Linear
+    columns: np.ndarray
+    depth: np.ndarray
+
+    @property
+    def size(self) -> int:
+        return len(self.columns) * len(self.depth)
+
+    @property
+    def key(self) -> Hashable:
+        return self.node.name, "listed", self.columns.tobytes(), self.depth.tobytes()
+
+    def groups(self, dim: int) -> tuple[ListedWeights]:
+        return (self,)
+
+    def pack(self, network: Network, config: Config) -> np.ndarray:
+        return _pick(_pick(network.tensor(self.node, "weight"), self.columns).T, self.depth).reshape(-1)
 
 
 @dataclass(frozen=True, eq=False)

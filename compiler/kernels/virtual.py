@@ -88,6 +88,8 @@ class VirtualCommand:
     dyn: tuple[Dyn, int, int] = NO_DYN
     note: str = ""
     region: str | None = None
+    predicate: int = 0
+    """It only runs if this predicate is 1; number 0 always is."""
 
     @cached_property
     def buffers(self) -> tuple[Buffer, ...]:
@@ -245,10 +247,11 @@ class Builder:
         return self.m if self.batch == 1 else Length(self.each)
 
     def add(self, unit: Unit, note: str, *, op: int = 0, flags: Iterable[int] = (),
-            dyn: tuple[Dyn, int, int] = NO_DYN, region: str | None = None, **fields: Value) -> None:
+            dyn: tuple[Dyn, int, int] = NO_DYN, region: str | None = None, predicate: int = 0,
+            **fields: Value) -> None:
         """Append a command."""
         self.items.append(VirtualCommand(unit=unit, op=int(op), fields=fields, flags=frozenset(map(int, flags)),
-                                         dyn=dyn, note=note, region=region))
+                                         dyn=dyn, note=note, region=region, predicate=predicate))
 
     def control(self, *items: SetDisplacement | Command) -> None:
         """Append control commands."""

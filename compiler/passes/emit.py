@@ -72,4 +72,5 @@ def _command(step: VirtualCommand, rows: Mapping[Buffer, int], bases: Mapping[st
     fields: dict[str, Any] = {name: number(value) for name, value in step.fields.items()}
     if step.region is not None:
         fields["base"] = bases[step.region]
-    return Command.make(step.unit, op=step.op, flags=step.flags, dyn=step.dyn, note=step.note, **fields)
+    return Command.make(step.unit, op=step.op, flags=step.flags, dyn=step.dyn, note=step.note,
+                        predicate=step.predicate, **fields)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from gemmule.compiler.kernels.attention.shared import CACHE, OLD
+from gemmule.compiler.kernels.nonzero import LISTED
 from gemmule.compiler.kernels.virtual import (
     HEAD_WEIGHTS,
     STATIC,
@@ -84,7 +85,9 @@ def _earliest(items: Sequence[Item], rule: HoistRule) -> list[_Load]:
                          *(touched.get(buffer, -1) for buffer in item.buffers))
             found.append(_Load(i, _behind_stores(items, latest) if rule.behind_stores else latest))
         elif isinstance(item, VirtualCommand) and item.unit is Unit.LOAD and item.region != CACHE:
-            if MoveFlag.INDEXED in item.flags:  # it waits for a list: small loads may use the time
+            if item.region == LISTED:  # it waits for a list, and nothing that moves waits for it
+                pass
+            elif MoveFlag.INDEXED in item.flags:  # it waits for a list: small loads may use the time
                 gathered = i
             else:
                 latest = i

@@ -30,6 +30,7 @@ from gemmule.compiler.kernels.head.top import largest
 from gemmule.compiler.kernels.head_norm import HeadNorm
 from gemmule.compiler.kernels.layout import Span, by_heads, in_order
 from gemmule.compiler.kernels.linear import Ring, linear_tiles
+from gemmule.compiler.kernels.nonzero import nonzero_tiles
 from gemmule.compiler.kernels.norm import normalize_rows
 from gemmule.compiler.kernels.spill import spill
 from gemmule.compiler.kernels.virtual import At, Buffer, Builder, Item, LengthReg
@@ -279,7 +280,9 @@ class _Lowering:
         b, linear, dim = self.b, operator.linear, self.config.dim
         lanes = in_order(linear.columns, dim)
         every = any(isinstance(node, Add) and node.rescale for node in b.network.graph.nodes)
-        for tile in linear_tiles(b, self.ring, linear, self.values[linear.x], lanes, high=operator.high):
+        tiles = (nonzero_tiles(b, self.ring, linear, self._one(linear.x), lanes) if linear.listed else
+                 linear_tiles(b, self.ring, linear, self.values[linear.x], lanes, high=operator.high))
+        for tile in tiles:
             if operator.high and operator.high_add and tile.high:
                 acc, parameters = tile.high
                 add_to_residual(b, operator.high, replace(tile, acc=acc, parameters=parameters), self._residual(),

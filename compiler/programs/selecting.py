@@ -132,9 +132,8 @@ def compile_selection(network: Network, program: ModelProgram, *, rows: int, fir
         CompileError: it does not fit, or cannot share weights and cache; the message says what to change.
     """
     config, graph = program.config, program.graph
-    if network.alike or program.batch > 1 or program.pool or graph.attentions[0].block:
-        raise CompileError("rows are chosen of the cache of one text, which stands in order, by exact attention of a "
-                           "network with numbers")
+    if program.batch > 1 or program.pool or graph.attentions[0].block:
+        raise CompileError("rows are chosen of the cache of one text, which stands in order, by exact attention")
     if not (0 <= first <= MOST_GUARDED and 0 <= last <= MOST_GUARDED):
         raise CompileError(f"rows that are always kept must be from 0 to {MOST_GUARDED}, not {first} and {last}")
     context = most_chosen(config, program.max_positions)

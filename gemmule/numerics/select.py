@@ -6,7 +6,7 @@ import numpy as np
 
 __all__ = [
     "IMPORTANCE_MAX", "KEY_BITS", "KEY_MAX", "MAX_IMPORTANCE_SHIFT", "MOST_GUARDED", "accumulate_importance",
-    "argmax_rows", "importance_keys", "radix_threshold", "top_k",
+    "argmax_rows", "importance_keys", "nonzero_first", "radix_threshold", "top_k",
 ]
 
 KEY_BITS = 24
@@ -52,6 +52,12 @@ def top_k(keys: np.ndarray, k: int) -> np.ndarray:
     threshold, need = radix_threshold(keys, k)
     equal = keys == threshold
     return np.flatnonzero((keys > threshold) | (equal & (np.cumsum(equal) <= need)))
+
+
+def nonzero_first(keys: np.ndarray) -> np.ndarray:
+    """Positions of the keys that are not 0, ascending, then of the others; int64 ``[n]``."""
+    found = np.asarray(keys) != 0
+    return np.concatenate([np.flatnonzero(found), np.flatnonzero(~found)])
 
 
 def argmax_rows(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -73,7 +73,7 @@ class Banks(wiring.Component):
             self.apart.eq((means.matrix & ~means.reuse | means.pair) & (spm0 & spm1).any()),
             self.bad.eq(
                 means.uses0 & Mux(means.in_spm0, spm0_bad, acc0_bad) | means.uses1 & spm1_bad | sums2 & acc2_bad
-                | (means.writes | means.list_store) & spm2_bad | means.rope & angles_bad
+                | (means.writes | means.list_store | means.pack) & spm2_bad | means.rope & angles_bad
                 | means.stationary & self.apart),
         ]
 
@@ -83,7 +83,7 @@ class Banks(wiring.Component):
         m.d.comb += [
             self.claims[0].eq(Mux(means.load, load0, Mux(means.uses0, read0, 0))),
             self.claims[1].eq(Mux(
-                means.list_store, Cat(no_spm, spm2),
+                means.list_store | means.pack, Cat(no_spm, spm2),
                 Mux(means.uses1, spm1, 0) | Mux(means.rope, angles, 0) | Mux(means.residual, spm2, 0))),
             self.claims[2].eq(Mux(
                 sums2, Cat(no_spm, no_spm, Mux(means.matrix, acc2, 0), acc2), Mux(means.writes, Cat(no_spm, spm2), 0))),

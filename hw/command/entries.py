@@ -58,7 +58,7 @@ class Entries(wiring.Component):
         bad_select = named(m, "bad_select", Cat(
             sop(SOp.IMPORTANCE, SOp.COMMIT) & (from_first > keys),
             sop(SOp.KEYS) & ((from_dst > keys) | (from_first > Mux(from_importance, keys, ids))),
-            sop(SOp.TOP_K) & (self.n > keys),
+            sop(SOp.TOP_K, SOp.PACK) & (self.n > keys),
             sop(SOp.ARGMAX, SOp.TOP_K, SOp.LIST_LOAD) & (from_dst > entries),
             sop(SOp.LIST_STORE) & (from_first > entries),
             sop(SOp.ARGMAX) & (self.m > self.config.stat_rows),

@@ -42,7 +42,7 @@ def meaning_layout() -> data.StructLayout:
     Of a move: ``sums`` the accumulator, ``wide_dram`` int32 in DRAM, ``fill``, ``broadcast``, ``indexed``; of a product
     ``transposed_a``, ``transposed_b``, ``reuse``, ``stationary``, ``int4``, ``scales``; of the vector unit ``pair`` two
     operands, ``product``, ``table``, ``tree``, ``planes`` of int16 at src0, ``rope``, ``rescales``, ``residual``;
-    of the select unit ``lists``, ``list_store``, ``maxima``, ``words``. ``wide``: the result has two planes.
+    of the select unit ``lists``, ``list_store``, ``pack``, ``by_rows``, ``words``. ``wide``: the result has two planes.
     ``in_spm0``: operand 0 is in the scratchpad; ``uses0``, ``uses1``, ``writes``: the operand exists;
     ``moves``: operand i moves by the dynamic row; ``has_rows``, ``has_depth``: these lengths count.
     ``uses_stat``: row statistics; ``two_contexts``: of the next context too.
@@ -52,7 +52,7 @@ def meaning_layout() -> data.StructLayout:
         "sums", "wide_dram", "fill", "broadcast", "indexed",
         "transposed_a", "transposed_b", "reuse", "stationary", "int4", "scales",
         "pair", "product", "table", "byte_table", "tree", "planes", "rope", "rescales", "residual",
-        "lists", "list_store", "maxima", "words", "wide",
+        "lists", "list_store", "pack", "by_rows", "words", "wide",
         "in_spm0", "uses0", "uses1", "writes", "has_rows", "has_depth", "uses_stat", "two_contexts"), 1),
         "parameters": 3, "moves": 3})
 
@@ -90,7 +90,7 @@ class Meaning(wiring.Component):
         kinds = (apply, GAMMA_ROWS), (column, COLUMN_ROWS), (bias, BIAS_ROWS)
         pair, softmax = vop(VOp.PRODUCT, VOp.ADD), vop(*SOFTMAX_OPS)
         tree = softmax & flag(SoftmaxFlag.TREE)
-        maxima = sop(SOp.ARGMAX, SOp.IMPORTANCE, SOp.COMPARE)
+        by_rows = sop(SOp.ARGMAX, SOp.IMPORTANCE, SOp.COMPARE, SOp.PACK)
         sums = kind.move & flag(MoveFlag.ACCUMULATOR)
         table, word_product = vop(VOp.TABLE, VOp.WORD_TABLE), vop(VOp.PRODUCT) & flag(ProductFlag.WIDE)
         planes = vop(VOp.NORM_STAT, VOp.NORM_APPLY) | word_product
@@ -110,18 +110,18 @@ class Meaning(wiring.Component):
             result.byte_table.eq(header.op == VOp.TABLE), result.tree.eq(tree),
             result.planes.eq(planes), result.rope.eq(vop(VOp.ROPE)), result.rescales.eq(vop(VOp.RESCALE)),
             result.residual.eq(residual), result.lists.eq(sop(SOp.LIST_LOAD, SOp.LIST_STORE)),
-            result.list_store.eq(sop(SOp.LIST_STORE)), result.maxima.eq(maxima),
+            result.list_store.eq(sop(SOp.LIST_STORE)), result.pack.eq(sop(SOp.PACK)), result.by_rows.eq(by_rows),
             result.words.eq(sop(SOp.ARGMAX, SOp.KEYS) | sop(SOp.IMPORTANCE, SOp.COMPARE) & flag(
                 ImportanceFlag.WIDE, CompareFlag.WIDE)),
             result.wide.eq(residual | kind.vector & flag(
                 RequantFlag.WIDE, ProductFlag.WIDE, AddFlag.WIDE, NormFlag.WIDE, SoftmaxFlag.WIDE)),
             result.in_spm0.eq(Cat(kind.move & ~sums, kind.matrix, pair | planes | table, kind.select).any()),
-            result.uses0.eq(~kind.select | maxima | sop(SOp.LIST_LOAD)
+            result.uses0.eq(~kind.select | by_rows | sop(SOp.LIST_LOAD)
                             | sop(SOp.KEYS) & ~flag(KeysFlag.FROM_IMPORTANCE)),
             result.uses1.eq(kind.matrix & ~flag(MatrixFlag.REUSE) | pair | apply | column | bias | tree),
             result.writes.eq(pair | apply | vop(
                 VOp.REQUANT, VOp.ROPE, VOp.I_GELU, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM)),
-            result.has_rows.eq(~kind.select | maxima), result.has_depth.eq(kind.matrix | kind.select),
+            result.has_rows.eq(~kind.select | by_rows), result.has_depth.eq(kind.matrix | kind.select),
             result.uses_stat.eq(softmax | vop(VOp.NORM_STAT, VOp.NORM_APPLY, VOp.ABSMAX, VOp.RESCALE)
                                 | vop(VOp.REQUANT) & flags[RequantFlag.ROW]),
             result.two_contexts.eq(vop(VOp.ABSMAX)),

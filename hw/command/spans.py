@@ -12,7 +12,7 @@ from gemmule.hw.command.extents import extents_layout
 from gemmule.hw.command.fields import CLAIMS, FIRST_BITS, fields_of, named
 from gemmule.hw.command.meaning import meaning_layout
 from gemmule.hw.interfaces import LENGTH_BITS
-from gemmule.isa import COMMAND_BYTES, SOp, Unit, field_bits
+from gemmule.isa import COMMAND_BYTES, SOp, TopKFlag, Unit, field_bits
 from gemmule.numerics import BYTE_TABLE_ENTRIES, WORD_TABLE_ENTRIES
 
 __all__ = ["Spans", "ones", "spans_layout"]
@@ -101,7 +101,8 @@ class Spans(wiring.Component):
         span("span1", Mux(means.move, block, of_blocks), Mux(
             means.move, move.block_stride, Mux(means.matrix, matrix.b_stride, Mux(
                 means.pair, Mux(means.product, vector.aux, vector.src0_stride), means.parameters))))
-        span("span2", Mux(means.select, 0, n_group), Mux(means.matrix, matrix.c_stride, vector.dst_stride))
+        span("span2", Mux(means.select & ~means.pack, 0, n_group), Mux(
+            means.matrix, matrix.c_stride, Mux(means.select, select.src0_stride, vector.dst_stride)))
 
         # Rows of B within one block, less 1: int4 packs two into one, scale rows stand behind the weights.
         inner = named(m, "b_inner", Mux(means.transposed_b, n_last, k_last))
@@ -117,15 +118,16 @@ class Spans(wiring.Component):
         for i, bit in enumerate(vector.period):
             angle = Mux(bit, Cat(ones(1 << i), angle), angle)
         put("inner0", Mux(means.table, table_last, Mux(means.lists, list_row, Mux(
-            means.transposed_a, k_last, Mux(means.select & ~means.maxima, 0, m_last)))))
+            means.transposed_a, k_last, Mux(means.select & ~means.by_rows, 0, m_last)))))
         put("inner1", Mux(means.matrix, b_rows, Mux(
             means.tree | means.pair, m_last, (means.parameters - 1)[:3])))
-        put("inner2", Mux(means.select, list_row, m_last))
+        put("inner2", Mux(means.select & ~means.pack, list_row, m_last))
         put("angle", angle)
         last_index = move.last_index[:self.config.index_bits]
         put("dram", Mux(means.broadcast, 0, Mux(means.indexed, last_index, m_last)) * move.stride)
         put("results", Mux(header.op == SOp.ARGMAX, extents.rows, Mux(
-            (header.op == SOp.TOP_K) & (extents.depth < extents.columns), extents.depth, extents.columns)))
+            (header.op == SOp.TOP_K) & ~header.flags[TopKFlag.NONZERO] & (extents.depth < extents.columns),
+            extents.depth, extents.columns)))
 
         low_bits = ceil_log2(self.config.preload)
         unaligned = (Cat(result.first[1][:low_bits], matrix.b_stride[:low_bits]).any() if low_bits

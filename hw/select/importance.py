@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from gemmule.config import Config
-from gemmule.hw.interfaces import LENGTH_BITS, select_layout
+from gemmule.hw.interfaces import ENTRY_BITS, LENGTH_BITS, select_layout
 from gemmule.hw.select.group_memory import GroupMemory, bank_rows, first_lanes, rotate_lanes
 from gemmule.hw.select.route import keyed_bits
 from gemmule.hw.select.sequencer import flag, is_op, token_layout
@@ -38,6 +38,9 @@ class Importance(wiring.Component):
         The token as many cycles after its step.
     operands: In(array over banks)
         16-bit values of ``token_3``.
+    keys_en, keys_entry: Out
+        Reads the keys of ``token_2`` (COMMIT FROM_KEYS), which are at ``keys`` in the next cycle.
+    keys: In(array over banks)
     keyed: Out(array over banks)
         Keys with ids of ``token_3`` (KEYS).
     """
@@ -52,6 +55,7 @@ class Importance(wiring.Component):
             "held": In(select_layout(config)), "begin": In(1),
             **{f"token_{k}": In(token_layout(config)) for k in (1, 2, 3, 4)},
             "operands": In(data.ArrayLayout(16, lanes)),
+            "keys_en": Out(1), "keys_entry": Out(ENTRY_BITS), "keys": In(data.ArrayLayout(KEY_BITS, lanes)),
             "keyed": Out(data.ArrayLayout(keyed_bits(config.index_bits), lanes)),
         })
 
@@ -59,11 +63,12 @@ class Importance(wiring.Component):
         m = Module()
         m.submodules.committed, m.submodules.shadow = committed, shadow = self.committed, self.shadow
         lanes, held = self.config.dim, self.held
-        keys, commit, clear, from_importance, shift = Signal(), Signal(), Signal(), Signal(), Signal(5)
+        keys, commit, clear, from_importance, from_keys, shift = (*(Signal() for _ in range(5)), Signal(5))
         m.d.comb += keys.eq(is_op(held, SOp.KEYS))
         m.d.sync += [
             commit.eq(is_op(held, SOp.COMMIT)), clear.eq(flag(held, CommitFlag.CLEAR)),
             from_importance.eq(flag(held, KeysFlag.FROM_IMPORTANCE)),
+            from_keys.eq(is_op(held, SOp.COMMIT) & flag(held, CommitFlag.FROM_KEYS)),
             shift.eq(Mux(held.shift[5], MAX_IMPORTANCE_SHIFT, held.shift)),
         ]
 
@@ -81,6 +86,7 @@ class Importance(wiring.Component):
             m.d.sync += at[0].eq(at[0] + lanes)
         for memory in (committed, shadow):
             m.d.comb += [memory.r_en.eq(first), memory.r_entry.eq(at[0])]
+        m.d.comb += [self.keys_en.eq(first), self.keys_entry.eq(at[0])]
 
         # Stage 3: sums that stop at the largest value.
         # A flip-flop that starts at 1 and is not reset has its set input free for the carry.
@@ -89,8 +95,8 @@ class Importance(wiring.Component):
             old, new = shadow.r_data[b], committed.r_data[b]
             total = Signal(WORD_BITS + 1, name=f"total_{b}")
             m.d.comb += total.eq(
-                Mux(self.token_3.first, Mux(old[WORD_BITS], 0, old[:WORD_BITS]), sums[b])
-                + Mux(commit, Mux(new[WORD_BITS], 0, new[:WORD_BITS]), self.operands[b]))
+                Mux(self.token_3.first, Mux(old[WORD_BITS] | from_keys, 0, old[:WORD_BITS]), sums[b])
+                + Mux(from_keys, self.keys[b], Mux(commit, Mux(new[WORD_BITS], 0, new[:WORD_BITS]), self.operands[b])))
             with m.If(self.token_3.valid):
                 m.d.sync += sums[b].eq(Mux(total[WORD_BITS], WORD_MAX, total))
 

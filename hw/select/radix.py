@@ -43,6 +43,7 @@ class Radix(wiring.Component):
     share the threshold's digits so far, those whose digit is at least d, for every d; the next digit is the largest d
     with at least ``need`` of them, and those above it are no longer needed. All six passes always run. A pass
     takes groups + 4 cycles, the filter groups + 4, without gaps; the first read is in the cycle after ``start``.
+    With ``nonzero`` nothing is counted: one filter for the keys that are not 0, another one for those that are.
 
     Parameters
     ----------
@@ -51,7 +52,7 @@ class Radix(wiring.Component):
 
     Members
     -------
-    start, n, k: In
+    start, n, k, nonzero: In
         n from 1 to ``entries``; k from 1, limited to n.
     r_en, r_entry: Out
         Read a group of keys, which are at ``keys`` in the next cycle.
@@ -62,6 +63,8 @@ class Radix(wiring.Component):
     filtered: Out(array over lanes)
     count: Out
     keep: Out(lanes)
+    mark: Out(1)
+        ``keep`` says which of the group's keys survive, not which of them are 0.
     finish: Out(1)
         Last cycle; survivors taken in a cycle can be written in the next one.
     """
@@ -70,10 +73,10 @@ class Radix(wiring.Component):
         self.lanes, self.entries = lanes, entries
         keyed = data.ArrayLayout(keyed_bits(index_bits), lanes)
         super().__init__({
-            "start": In(1), "n": In(LENGTH_BITS), "k": In(LENGTH_BITS),
+            "start": In(1), "n": In(LENGTH_BITS), "k": In(LENGTH_BITS), "nonzero": In(1),
             "r_en": Out(1), "r_entry": Out(ENTRY_BITS), "keys": In(keyed),
             "valid": Out(1), "filtered": Out(keyed), "count": Out(range(lanes + 1)), "keep": Out(lanes),
-            "finish": Out(1),
+            "mark": Out(1), "finish": Out(1),
         })
 
     def elaborate(self, platform: object) -> Module:
@@ -82,13 +85,13 @@ class Radix(wiring.Component):
 
         # Passes: reads of all groups, then the cycles until the digit is known.
         total, left = Signal(many), Signal(many)
-        reading, gap, step = Signal(), Signal(range(max(DECIDE, FILTER) + 1)), Signal(range(PASSES + 1))
-        filtering, group_last = Signal(), Signal()
+        reading, gap, step = Signal(), Signal(range(max(DECIDE, FILTER) + 1)), Signal(range(PASSES + 2))
+        filtering, group_last, nonzero = Signal(), Signal(), Signal()
         m.d.comb += [
-            filtering.eq(step == PASSES),
+            filtering.eq(step >= PASSES),
             group_last.eq(left <= lanes),
             self.r_en.eq(reading),
-            self.finish.eq(filtering & (gap == 1)),
+            self.finish.eq((step == PASSES + nonzero) & (gap == 1)),
         ]
         with m.If(reading):
             m.d.sync += [self.r_entry.eq(self.r_entry + lanes), left.eq(left - lanes)]
@@ -96,13 +99,16 @@ class Radix(wiring.Component):
                 m.d.sync += [reading.eq(0), gap.eq(Mux(filtering, FILTER, DECIDE))]
         with m.If(gap != 0):
             m.d.sync += gap.eq(gap - 1)
-            with m.If((gap == 1) & ~filtering):
+            with m.If((gap == 1) & ~self.finish):
                 m.d.sync += [reading.eq(1), self.r_entry.eq(0), left.eq(total), step.eq(step + 1)]
         with m.If(self.start):
-            m.d.sync += [reading.eq(1), self.r_entry.eq(0), left.eq(self.n), total.eq(self.n), step.eq(0)]
+            m.d.sync += [
+                reading.eq(1), self.r_entry.eq(0), left.eq(self.n), total.eq(self.n), nonzero.eq(self.nonzero),
+                step.eq(Mux(self.nonzero, PASSES, 0)),
+            ]
 
         # Stage 1: keys are there. Pass: do they share the digits known so far, and which one is next?
-        level = Signal(range(PASSES + 1))  # digits known; the last pass's becomes known as this steps
+        level = Signal(range(PASSES + 2))  # digits known; the last pass's becomes known as this steps
         unknown, next_digit = Signal(PASSES), Signal(PASSES)  # digits not known yet, and the first of them
         within = Signal(lanes)  # lanes inside n
         seen = [Signal(name=f"seen_{i}") for i in range(1, 4)]
@@ -154,12 +160,15 @@ class Radix(wiring.Component):
         with m.If(final[5]):
             m.d.sync += need.eq(need - taken)
         with m.If(self.start):
-            m.d.sync += need.eq(wanted(self.n, self.k))
+            m.d.sync += need.eq(Mux(self.nonzero, 0, wanted(self.n, self.k)))
+            with m.If(self.nonzero):
+                m.d.sync += [digits_of.eq(0) for digits_of in threshold]
 
         # Filter, where all digits are known. Stage 1: keys above the threshold, and those equal to it.
         value = Cat(reversed(threshold))
         greater, greater_3, alike_3 = Signal(lanes), Signal(lanes), Signal(lanes)
-        m.d.sync += greater.eq(Cat(within[i] & (keys[i] > value) for i in range(lanes)))
+        others = level == PASSES + 1  # the second filter, for keys of 0
+        m.d.sync += greater.eq(Cat(within[i] & (keys[i] > value) & ~others for i in range(lanes)))
         # Stage 2: how many.
         before = [Const(0, 1), *(Signal(range(i + 1), name=f"before_{i}") for i in range(1, lanes + 1))]
         above_3, keyed_2 = Signal(range(lanes + 1)), Signal.like(self.keys)
@@ -171,7 +180,7 @@ class Radix(wiring.Component):
         # Stage 3: the first equal ones, as many as needed.
         few, wanted_places = Signal(range(lanes + 1)), Signal(lanes)
         m.d.comb += [
-            self.valid.eq(seen[2] & (level == PASSES)),
+            self.valid.eq(seen[2] & (level >= PASSES)), self.mark.eq(seen[2] & (level == PASSES)),
             wanted_places.eq(first_lanes(need, lanes)),
             self.keep.eq(greater_3 | Cat(alike_3[i] & Array(wanted_places)[before[i]] for i in range(lanes))),
             few.eq(Mux(before[lanes] < need, before[lanes], need)),
@@ -179,4 +188,6 @@ class Radix(wiring.Component):
         ]
         with m.If(self.valid):
             m.d.sync += need.eq(need - few)
+        with m.If((gap == 1) & filtering & ~self.finish):
+            m.d.sync += need.eq(total)
         return m

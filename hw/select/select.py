@@ -13,10 +13,11 @@ from gemmule.hw.select.argmax import Argmax
 from gemmule.hw.select.group_memory import GroupMemory, rotate_lanes
 from gemmule.hw.select.importance import Importance
 from gemmule.hw.select.lists import Lists
+from gemmule.hw.select.pack import Pack
 from gemmule.hw.select.radix import Radix
-from gemmule.hw.select.route import Route, keyed_bits
-from gemmule.hw.select.sequencer import SelectSequencer, is_op, token_layout
-from gemmule.isa import NUM_PREDICATES, SOp
+from gemmule.hw.select.route import Route
+from gemmule.hw.select.sequencer import SelectSequencer, flag, is_op, token_layout
+from gemmule.isa import NUM_PREDICATES, KeysFlag, SOp, TopKFlag
 from gemmule.numerics.select import KEY_BITS
 from gemmule.timing import Timing
 
@@ -24,17 +25,18 @@ __all__ = ["Select"]
 
 FIRST = 1
 WRITE = 4
+PACK = 5
 RESULT = 8
-LATENCIES = {"select_first": FIRST, "select_write": WRITE, "select_result": RESULT}
+LATENCIES = {"select_first": FIRST, "select_write": WRITE, "select_pack": PACK, "select_result": RESULT}
 BYTE_BITS = 8
 VALUE_BITS = 16
 
 
 class Select(wiring.Component):
-    """Select unit: sequencer, operands, and one block each for maxima, importance, radix passes and lists.
+    """Select unit: sequencer, operands, and one block each for maxima, importance, radix passes, packing and lists.
 
     One command at a time. Latency and throughput: docs/timing.md, section Select; arithmetic: docs/numerics.md. Keys,
-    importance, lists and running maxima survive everything but a loss of power. No backpressure.
+    importance, mask, lists and running maxima survive everything but a loss of power. No backpressure.
 
     Parameters
     ----------
@@ -63,10 +65,12 @@ class Select(wiring.Component):
             if getattr(timing, name) != cycles:
                 raise ValueError(f"{name} must be {cycles}, as built, not {getattr(timing, name)}")
         self.config = config
-        self.keys = GroupMemory(lanes=config.dim, entries=config.select_keys, width=keyed_bits(config.index_bits))
+        self.keys, self.ids = (GroupMemory(lanes=config.dim, entries=config.select_keys, width=width)
+                               for width in (KEY_BITS, config.index_bits))
         self.lists = Lists(config=config)
         self.argmax = Argmax(config=config)
         self.importance = Importance(config=config)
+        self.pack = Pack(config=config)
         super().__init__({
             "control": In(UnitControl(select_layout(config), 2)),
             "spm": Out(SpmRead(config)), "w": Out(SpmWrite(config)),
@@ -81,7 +85,8 @@ class Select(wiring.Component):
         m.submodules.sequencer = sequencer = SelectSequencer(config=config)
         m.submodules.radix = radix = Radix(lanes=dim, entries=config.select_keys, index_bits=config.index_bits)
         m.submodules.route = route = Route(lanes=dim, index_bits=config.index_bits)
-        m.submodules.keys, m.submodules.lists = keys, lists = self.keys, self.lists
+        m.submodules.keys, m.submodules.ids, m.submodules.lists = keys, ids, lists = self.keys, self.ids, self.lists
+        m.submodules.pack = pack = self.pack
         m.submodules.argmax, m.submodules.importance = argmax, importance = self.argmax, self.importance
         held = sequencer.held
 
@@ -92,27 +97,34 @@ class Select(wiring.Component):
             m.d.sync += busy.eq(0)
 
         # A token travels beside its group; stage k is k cycles after the group's last step.
-        # Beyond the write only maxima go on: the next command may start then.
-        maximum, top_k, keys_op, load_op = (Signal(name=name) for name in ("maximum", "top_k", "keys_op", "load_op"))
+        # Beyond the write only maxima and packed rows go on: the next command may start then.
+        maximum, top_k, keys_op, load_op, packs, new_keys, new_ids = (Signal(name=name) for name in (
+            "maximum", "top_k", "keys_op", "load_op", "packs", "new_keys", "new_ids"))
         turn, key_turn = Signal(bits), Signal(bits)
         command = control.command
+        compacts = is_op(command, SOp.TOP_K) & ~flag(command, TopKFlag.NONZERO) & ~flag(command, TopKFlag.KEEP)
         with m.If(control.start):  # decoded once: much hangs on them
             m.d.sync += [
                 maximum.eq(is_op(command, SOp.ARGMAX, SOp.COMPARE)), top_k.eq(is_op(command, SOp.TOP_K)),
                 keys_op.eq(is_op(command, SOp.KEYS)), load_op.eq(is_op(command, SOp.LIST_LOAD)),
+                packs.eq(is_op(command, SOp.PACK)), new_keys.eq(is_op(command, SOp.KEYS) | compacts),
+                new_ids.eq(is_op(command, SOp.KEYS) & ~flag(command, KeysFlag.KEEP_IDS) | compacts),
                 turn.eq(Mux(is_op(command, SOp.KEYS, SOp.IMPORTANCE), command.first, 0)),
                 key_turn.eq(Mux(is_op(command, SOp.KEYS), command.first, 0)),
             ]
         token = [sequencer.token]
         for k in range(1, RESULT + 1):
             stage = Signal(token_layout(config), name=f"token_{k}")
-            m.d.sync += [stage.eq(token[-1]), stage.valid.eq(token[-1].valid & (maximum if k > WRITE else 1))]
+            m.d.sync += [stage.eq(token[-1]), stage.valid.eq(
+                token[-1].valid & (maximum if k > PACK else maximum | packs if k > WRITE else 1))]
             token.append(stage)
-        for block in (lists, argmax, importance):
+        for block in (lists, argmax, importance, pack):
             m.d.comb += [block.held.eq(held), block.begin.eq(sequencer.begin)]
             for k in range(1, RESULT + 1):
                 if f"token_{k}" in block.signature.members:
                     m.d.comb += getattr(block, f"token_{k}").eq(token[k])
+        for k in (2, 3, 4):
+            m.d.comb += getattr(pack, f"token_{k}").valid.eq(token[k].valid & packs)
 
         # Stage 1: both planes of a value are there. Stage 2: values move to the banks of their positions.
         low = Signal(dim * BYTE_BITS)
@@ -129,38 +141,54 @@ class Select(wiring.Component):
         m.d.comb += [
             radix.start.eq(control.start & is_op(control.command, SOp.TOP_K)),
             radix.n.eq(control.command.n), radix.k.eq(control.command.k),
-            keys.r_en.eq(radix.r_en), keys.r_entry.eq(radix.r_entry), radix.keys.eq(keys.r_data),
-            route.begin.eq(sequencer.begin), route.keep.eq(Mux(top_k, radix.keep, ~0)),
-            route.key_entry.eq(Mux(top_k, 0, held.dst)), route.list_entry.eq(held.dst),
+            radix.nonzero.eq(flag(control.command, TopKFlag.NONZERO)),
+            keys.r_en.eq(radix.r_en | importance.keys_en),
+            keys.r_entry.eq(Mux(top_k, radix.r_entry, importance.keys_entry)), importance.keys.eq(keys.r_data),
+            ids.r_en.eq(radix.r_en), ids.r_entry.eq(radix.r_entry),
+            *(radix.keys[i].eq(Cat(keys.r_data[i], ids.r_data[i])) for i in range(dim)),
+            route.begin.eq(sequencer.begin | pack.restart),
+            route.keep.eq(Mux(top_k, radix.keep, Mux(packs, pack.keep, ~0))),
+            route.key_entry.eq(Mux(top_k | packs, 0, held.dst)), route.list_entry.eq(held.dst),
             route.turn.eq(key_turn),
             single.eq(Mux(argmax.valid, argmax.id, lists.entry)),
             route.load.eq(radix.valid | argmax.valid
-                          | (token[3].valid & (keys_op | load_op))),
-            route.count.eq(Mux(top_k, radix.count, Mux(argmax.valid, 1, token[3].count))),
+                          | (token[3].valid & (keys_op | load_op | packs))),
+            route.count.eq(Mux(top_k, radix.count, Mux(argmax.valid, 1, Mux(packs, pack.count, token[3].count)))),
+            pack.mark.eq(radix.mark), pack.marked.eq(radix.keep),
         ]
         with m.If(top_k):
             m.d.comb += route.lanes.eq(radix.filtered)
         with m.Elif(keys_op):
             m.d.comb += route.lanes.eq(importance.keyed)
+        with m.Elif(packs):
+            m.d.comb += [route.lanes[i].eq(turned[i][:BYTE_BITS]) for i in range(dim)]
         with m.Else():
             m.d.comb += route.lanes[0][KEY_BITS:].eq(single)
         m.d.comb += [
-            keys.w_en.eq(route.en & (top_k | keys_op)), keys.w_entry.eq(route.key_at),
-            keys.w_count.eq(route.count_out), keys.w_data.eq(route.keys),
-            lists.w_en.eq(route.en & ~keys_op), lists.w_entry.eq(route.list_at),
+            keys.w_en.eq(route.en & new_keys), ids.w_en.eq(route.en & new_ids),
+            *(memory.w_entry.eq(route.key_at) for memory in (keys, ids)),
+            *(memory.w_count.eq(route.count_out) for memory in (keys, ids)),
+            *(at.eq(both[:KEY_BITS]) for at, both in zip(keys.w_data, route.keys, strict=True)),
+            *(at.eq(both[KEY_BITS:]) for at, both in zip(ids.w_data, route.keys, strict=True)),
+            *(at.eq(both) for at, both in zip(pack.columns, route.keys, strict=True)),
+            pack.routed.eq(route.count_out), pack.place.eq(route.key_at),
+            lists.w_en.eq(route.en & ~keys_op & ~packs), lists.w_entry.eq(route.list_at),
             lists.w_count.eq(route.count_out), lists.w_data.eq(route.ids),
         ]
 
         # Ports and control.
-        done = Mux(maximum, token[RESULT].valid & token[RESULT].last, token[WRITE].valid & token[WRITE].last)
+        done = [token[at].valid & token[at].last for at in (RESULT, PACK, WRITE)]
         m.d.comb += [
             sequencer.start.eq(control.start), sequencer.command.eq(control.command),
             self.spm.en.eq(sequencer.en), self.spm.row.eq(sequencer.row), lists.row.eq(self.spm.data),
             control.ready.eq(~busy),
-            control.finish.eq(done | radix.finish),
+            control.finish.eq(Mux(maximum, done[0], Mux(packs, done[1], done[2])) | radix.finish),
             control.release.eq(control.finish.replicate(2)),
         ]
-        wiring.connect(m, wiring.flipped(self.w), lists.w)
+        m.d.comb += [
+            self.w.en.eq(lists.w.en | pack.w.en), self.w.mask.eq(~0),
+            self.w.row.eq(Mux(packs, pack.w.row, lists.w.row)), self.w.data.eq(Mux(packs, pack.w.data, lists.w.data)),
+        ]
         wiring.connect(m, wiring.flipped(self.load_list), lists.load_list)
         wiring.connect(m, wiring.flipped(self.store_list), lists.store_list)
 

@@ -19,9 +19,10 @@ __all__ = ["SelectSequencer", "flag", "is_op", "token_layout"]
 def token_layout(config: Config) -> data.StructLayout:
     """One group of columns (or one list entry), issued with its last read.
 
-    ``first`` and ``final`` mark the first and last group of what is reduced to one result: the row (ARGMAX), the
-    command (COMPARE: ``first`` only), the rows of a column group (IMPORTANCE), a scratchpad row's entries (lists);
-    both are set otherwise. ``last`` marks the command's last step, ``count`` the columns (entries) within n.
+    ``first`` and ``final`` mark the first and last group of what is reduced to one result: the row (ARGMAX, PACK: whose
+    last step is behind its groups), the command (COMPARE: ``first`` only), the rows of a column group (IMPORTANCE), a
+    scratchpad row's entries (lists); both are set otherwise. ``last`` marks the command's last step,
+    ``count`` the columns (entries) within n.
     """
     return data.StructLayout({
         "valid": 1, "first": 1, "final": 1, "last": 1, "count": exact_log2(config.dim) + 1,
@@ -30,7 +31,7 @@ def token_layout(config: Config) -> data.StructLayout:
 
 def is_op(command: data.View, *ops: SOp) -> Value:
     """Whether the command's operation is one of ``ops``."""
-    return command.op[:3].matches(*(int(op) for op in ops))
+    return command.op[:4].matches(*(int(op) for op in ops))
 
 
 def flag(command: data.View, *flags: IntEnum) -> Value:
@@ -77,7 +78,7 @@ class SelectSequencer(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         dim, new, held, token = self.config.dim, self.command, self.held, self.token
-        importance, compare = is_op(held, SOp.IMPORTANCE), is_op(held, SOp.COMPARE)
+        importance, compare, pack = (is_op(held, op) for op in (SOp.IMPORTANCE, SOp.COMPARE, SOp.PACK))
         lists = is_op(held, SOp.LIST_LOAD, SOp.LIST_STORE)
 
         # Lengths count down to 0; left are the columns (entries) from this step on.
@@ -130,6 +131,8 @@ class SelectSequencer(wiring.Component):
             ]
             with m.If(is_op(new, SOp.ARGMAX, SOp.COMPARE)):
                 m.d.sync += outer.eq(rows)
+            with m.Elif(is_op(new, SOp.PACK)):
+                m.d.sync += [inner.eq(groups + 1), inner_init.eq(groups + 1), outer.eq(rows)]
             with m.Elif(is_op(new, SOp.IMPORTANCE)):
                 m.d.sync += [inner.eq(rows), inner_init.eq(rows), outer.eq(groups)]
             with m.Elif(is_op(new, SOp.LIST_LOAD, SOp.LIST_STORE)):
@@ -138,7 +141,7 @@ class SelectSequencer(wiring.Component):
 
         reads = (is_op(held, SOp.ARGMAX, SOp.IMPORTANCE, SOp.COMPARE)
                  | (is_op(held, SOp.KEYS) & ~flag(held, KeysFlag.FROM_IMPORTANCE))
-                 | (is_op(held, SOp.LIST_LOAD) & inner_begin))
+                 | (is_op(held, SOp.LIST_LOAD) & inner_begin) | (pack & ~inner_end))
         single = is_op(held, SOp.KEYS, SOp.COMMIT)
         m.d.comb += [
             self.en.eq(active & reads),

@@ -42,9 +42,10 @@ class Memory:
         # Contexts: softmax maximum, reciprocal R and L, softmax sum, rise; norm s, r, h.
         self.maximum, self.reciprocal, self.length, self.total, self.rise, self.center, self.root, self.half = (
             np.zeros(shape, dtype=np.int64) for _ in range(8))
-        # Select unit: keys and their ids, importance, lists, each row's running maximum and its id.
+        # Select unit: keys and their ids, importance, mask, lists, each row's running maximum and its id.
         self.keys, self.ids, self.committed, self.shadow = (
             np.zeros(config.select_keys, dtype=np.int64) for _ in range(4))
+        self.mask = np.zeros(config.select_keys, dtype=bool)
         self.list = np.zeros(config.list_entries, dtype=np.int64)
         self.index_mask = (1 << config.index_bits) - 1
         """All bits of an id or list entry."""

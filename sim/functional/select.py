@@ -7,7 +7,17 @@ from enum import IntEnum
 import numpy as np
 
 from gemmule import numerics
-from gemmule.isa import TABLE_FIELDS, ArgmaxFlag, CommitFlag, CompareFlag, ImportanceFlag, KeysFlag, ListFlag, SOp
+from gemmule.isa import (
+    TABLE_FIELDS,
+    ArgmaxFlag,
+    CommitFlag,
+    CompareFlag,
+    ImportanceFlag,
+    KeysFlag,
+    ListFlag,
+    SOp,
+    TopKFlag,
+)
 from gemmule.resolve import OUT
 from gemmule.sim.functional.memory import Memory
 
@@ -68,21 +78,29 @@ def _argmax(x: _Operands) -> None:
 
 
 def _keys(x: _Operands) -> None:
-    place = np.arange(x.n)
     if x.flag(KeysFlag.FROM_IMPORTANCE):
         keys = numerics.importance_keys(x.memory.committed[x.positions], x.shift, x.aux & 255, x.aux >> 8)
     else:
         keys = x.words(1)[0] + 32768 << 8
     x.memory.keys[x.dst:x.dst + x.n] = keys
-    x.memory.ids[x.dst:x.dst + x.n] = x.first + place
+    if not x.flag(KeysFlag.KEEP_IDS):
+        x.memory.ids[x.dst:x.dst + x.n] = x.first + np.arange(x.n)
 
 
 def _top_k(x: _Operands) -> None:
     memory = x.memory
+    if x.flag(TopKFlag.NONZERO):
+        order = numerics.nonzero_first(memory.keys[:x.n])
+        memory.mask[:x.n] = memory.keys[:x.n] != 0
+        memory.list[x.dst:x.dst + x.n] = memory.ids[:x.n][order]
+        return
     kept = numerics.top_k(memory.keys[:x.n], x.k)
     count = len(kept)
+    memory.mask[:x.n] = False
+    memory.mask[kept] = True
     keys, ids = memory.keys[:x.n][kept], memory.ids[:x.n][kept]
-    memory.keys[:count], memory.ids[:count] = keys, ids
+    if not x.flag(TopKFlag.KEEP):
+        memory.keys[:count], memory.ids[:count] = keys, ids
     memory.list[x.dst:x.dst + count] = ids
 
 
@@ -95,6 +113,8 @@ def _commit(x: _Operands) -> None:
     memory, at = x.memory, x.positions
     if x.flag(CommitFlag.CLEAR):
         memory.committed[at] = 0
+    elif x.flag(CommitFlag.FROM_KEYS):
+        memory.committed[at] = memory.keys[at]
     elif not x.flag(CommitFlag.DISCARD):
         memory.committed[at] = np.minimum(memory.committed[at] + memory.shadow[at], numerics.IMPORTANCE_MAX)
     memory.shadow[at] = 0
@@ -124,7 +144,16 @@ def _list_store(x: _Operands) -> None:
     rows[x.n:] = 0
 
 
+def _pack(x: _Operands) -> None:
+    groups = -(-x.n // x.memory.dim)
+    found = np.zeros((x.m, groups * x.memory.dim), dtype=np.uint8)
+    mask = x.memory.mask[:x.n]
+    found[:, :np.count_nonzero(mask)] = x.bytes(x.m)[:, mask]
+    x.memory.spm_view(x.dst, x.stride, x.m, groups, mode="w")[:] = found.reshape(x.m, groups, -1)
+
+
 _OPS = {
     SOp.ARGMAX: _argmax, SOp.KEYS: _keys, SOp.TOP_K: _top_k, SOp.IMPORTANCE: _importance, SOp.COMMIT: _commit,
     SOp.COMPARE: _compare, SOp.LIST_LOAD: _list_load, SOp.LIST_STORE: _list_store,
+    SOp.PACK: _pack,
 }

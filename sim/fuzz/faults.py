@@ -20,6 +20,7 @@ from gemmule.isa import (
     PARAMS_WORDS,
     AddFlag,
     Command,
+    CommitFlag,
     COp,
     Dyn,
     ImportanceFlag,
@@ -34,6 +35,7 @@ from gemmule.isa import (
     SOp,
     Source,
     Target,
+    TopKFlag,
     Unit,
     VOp,
     legal_flags,
@@ -197,6 +199,10 @@ def _select(config: Config) -> list[Command]:
         {"op": SOp.COMMIT, "first": keys - 1, "n": 2}, {"op": SOp.COMPARE, "src0": spm - 1, "m": 2, "number": 1},
         {"op": SOp.LIST_LOAD, "src0": spm - 1, "n": dim // 2 + 1}, {"op": SOp.LIST_LOAD, "dst": entries},
         {"op": SOp.LIST_STORE, "dst": spm}, {"op": SOp.LIST_STORE, "first": entries - 1, "n": 2},
+        {"op": SOp.TOP_K, "dst": entries - 1, "n": 2, "flags": [TopKFlag.NONZERO]},
+        {"op": SOp.COMMIT, "first": keys - 1, "n": 2, "flags": [CommitFlag.FROM_KEYS]},
+        {"op": SOp.PACK, "src0": spm}, {"op": SOp.PACK, "dst": spm - 1, "src0_stride": 2, "n": dim + 1},
+        {"op": SOp.PACK, "dst": spm - 1, "m": 2}, {"op": SOp.PACK, "n": keys + 1, "src0_stride": 1, "dst": spm // 2},
     ]
     found = [Command.make(Unit.SELECT, **({"m": 1, "n": 1, "k": 1} | values)) for values in wrong]
     return [command for command in found if all(value < 1 << 16 for value in command.fields.values())]

@@ -180,7 +180,7 @@ class Reveal:
                 yield self._result(dst, size)
 
     def _show_select(self) -> Iterator[Command]:
-        """Lists; running maxima against two values; keys and importance by what TOP_K makes of them.
+        """Lists; running maxima against two values; the mask; keys and importance by what TOP_K makes of them.
 
         Keys beyond the reach are not shown.
         """
@@ -194,6 +194,12 @@ class Reveal:
             yield self._command(SOp.ARGMAX, [ArgmaxFlag.CONTINUE], src0_stride=2 * m, m=m, n=config.dim,
                                 first=40_000 << config.index_bits - INDEX_BITS[0])
             yield from self._show_list(0, m)
+        n = min(reach, _BYTES)
+        rows = -(-n // config.dim)
+        src, dst = self._place(rows), self._place(rows)
+        yield line(Unit.LOAD, self.patterns["ramp"], src, n)
+        yield self._command(SOp.PACK, src0=src, src0_stride=1, m=1, n=n, dst=dst)
+        yield self._result(dst, rows * config.dim)
         yield from self._show_keys(reach)
         for _ in range(2):  # committed importance, then with the shadow added to it
             for first in ends:

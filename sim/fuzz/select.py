@@ -70,5 +70,7 @@ def _places(draw: Draw, op: SOp, flags: frozenset[int], m: int, n: int) -> dict[
         first = draw.integer(0, ids - 1)
     elif op is SOp.LIST_STORE:
         first, dst = draw.run(entries, n), draw.row()
+    elif op is SOp.PACK:
+        dst = draw.row()
     values: dict[str, Any] = {"first": first, "dst": dst, "aux": aux}
     return values

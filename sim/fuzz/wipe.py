@@ -16,8 +16,8 @@ make = Command.make
 
 
 def wipe(config: Config, size: int) -> Launch:
-    """Zeros in scratchpad, accumulator, weights, tables, importance and lists; keys, running maxima and every row of
-    every statistics context set.
+    """Zeros in scratchpad, accumulator, weights, tables, importance and lists; keys, mask, running maxima and every row
+    of every statistics context set.
 
     Resets and faults leave memories as they are; a launch after this program does not depend on them.
     ``size``: bytes of the DRAM, whose last part holds the program.
@@ -33,6 +33,7 @@ def wipe(config: Config, size: int) -> Launch:
         make(Unit.MATRIX, b_row=config.spm_bank_rows, m=1, n=dim, k=dim, waits={Unit.LOAD: 1}),
         make(Unit.SELECT, op=SOp.ARGMAX, m=config.stat_rows, n=dim, waits={Unit.LOAD: 1}),
         make(Unit.SELECT, op=SOp.KEYS, n=config.select_keys),
+        make(Unit.SELECT, op=SOp.TOP_K, n=config.select_keys, k=1),
         make(Unit.SELECT, op=SOp.COMMIT, n=config.select_keys, flags=[CommitFlag.CLEAR]),
         *(make(Unit.SELECT, op=SOp.LIST_LOAD, n=min(run, config.list_entries - first), dst=first)
           for first in range(0, config.list_entries, run)),

@@ -16,6 +16,7 @@ from gemmule.isa import (
     RequantFlag,
     SoftmaxFlag,
     SOp,
+    TopKFlag,
     Unit,
     VOp,
     legal_flags,
@@ -73,7 +74,8 @@ _MEAN, _MORE = int(NormFlag.MEAN), int(SoftmaxFlag.MORE)
 _WIDE, _RESIDUAL, _LOOKUP = int(RequantFlag.WIDE), int(RequantFlag.RESIDUAL), int(RequantFlag.LOOKUP)
 (_REQUANT, _PRODUCT, _ROPE, _NORM_STAT, _NORM_APPLY, _SOFTMAX_MAX, _SOFTMAX_EXP, _TABLE, _ADD, _SOFTMAX_NORM,
  _ABSMAX, _WORD_TABLE, _RESCALE, _I_GELU) = map(int, VOp)
-_ARGMAX, _KEYS, _TOP_K, _IMPORTANCE, _COMMIT, _COMPARE, _, _ = map(int, SOp)
+_ARGMAX, _KEYS, _TOP_K, _IMPORTANCE, _COMMIT, _COMPARE, _, _, _PACK = map(int, SOp)
+_NONZERO = int(TopKFlag.NONZERO)
 _FROM_IMPORTANCE, _SELECT_WIDE = int(KeysFlag.FROM_IMPORTANCE), int(CompareFlag.WIDE)  # IMPORTANCE has the same bit
 _PARAMETER_ROWS = np.array([[
     parameter_rows(Unit.VECTOR, op, flags) if legal_flags(Unit.VECTOR, op, flags) else 0 for flags in range(256)]
@@ -153,13 +155,15 @@ def select_finish(p, t, op, flags, m, n):  # type: ignore[no-untyped-def]
     elif op == _KEYS:
         steps = groups if flags >> _FROM_IMPORTANCE & 1 else 2 * groups
     elif op == _TOP_K:
-        steps, after = 6 * (groups + 4) + groups + 4, 0
+        steps, after = (2 if flags >> _NONZERO & 1 else 7) * (groups + 4), 0
     elif op == _IMPORTANCE:
         steps = groups * m * wide
     elif op == _COMMIT:
         steps = groups
     elif op == _COMPARE:
         steps, after = m * groups * wide, p.select_result
+    elif op == _PACK:
+        steps, after = m * (groups + 1), p.select_pack
     else:  # lists: whole scratchpad rows of DIM / 2 entries
         half = p.dim // 2
         steps = (n + half - 1) // half * half

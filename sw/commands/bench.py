@@ -19,6 +19,7 @@ from gemmule.sw.commands.shared.common import (
     ModelOption,
     Output,
     SeedOption,
+    SkipZerosOption,
     WeightsOption,
     choice,
     conditions,
@@ -76,6 +77,7 @@ def bench(
         "--draft-model", metavar="FILE", show_default=False,
         help="Draft model: another file of `gemmule import` with the same tokens; only with --model FILE.")] = None,
     weights: WeightsOption = None,
+    skip_zeros: SkipZerosOption = False,
     method: Annotated[str, typer.Option(
         "--method", metavar="M,..", help=f"Methods, separated by commas: {', '.join(METHODS)}, and the bounds always "
                                          "and never, whose drafts are all right or all wrong and cost nothing.",
@@ -163,7 +165,7 @@ def bench(
     from gemmule.sw.reports.bench_table import print_bench
     from gemmule.sw.reports.resident import print_caches, resident_line
 
-    pair = open_pair(model, draft_model, weights)
+    pair = open_pair(model, draft_model, weights, skip_zeros=skip_zeros)
     new_tokens(pair.positions).check("--max-new-tokens", max_new_tokens)
     if pair.draft is None and method == EVERY:
         rules = {case: rule for case, rule in rules.items()
@@ -171,7 +173,7 @@ def bench(
     every = _prompts(names or (REQUESTS if pair.chat else CATEGORIES), prompts, prompt_file, pair, max_new_tokens)
     check_launch(launch, any(case.temperature for case in rules), batch=batch)
     quick = interprets(compute, pair.parameters, backend=backend, launch=launch if pair.draft else "pass",
-                       pruned=pruning is not None)
+                       chosen=pruning is not None or pair.skips)
     options = {name: own_options(METHODS[name], method_options) for name in methods if name in METHODS}
     begin = time.perf_counter()
     with Plan(device=device, backend=backend, pair=pair, rules=rules, options=options, new_tokens=max_new_tokens,
@@ -182,7 +184,7 @@ def bench(
     rows = rows_of(found.results, found.parameters, device.host)
     best = best_of(rows)
     record = {
-        "model": pair.name, "weights": weights, "backend": backend,
+        "model": pair.name, "weights": weights, "skip_zeros": skip_zeros, "backend": backend,
         "compute": "interpreter" if quick else "device", "seed": seed,
         "max_new_tokens": max_new_tokens, "launch": launch, "prefill_rows": prefill_rows, "batch": batch,
         "top_k": top_k, "top_p": top_p, "prune": asdict(pruning) if pruning else None,

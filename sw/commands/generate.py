@@ -20,6 +20,7 @@ from gemmule.sw.commands.shared.common import (
     ModelOption,
     Output,
     SeedOption,
+    SkipZerosOption,
     TraceOption,
     WeightsOption,
     choice,
@@ -79,6 +80,7 @@ def generate(
         "--draft-model", metavar="FILE", show_default=False,
         help="Draft model: another file of `gemmule import` with the same tokens; only with --model FILE.")] = None,
     weights: WeightsOption = None,
+    skip_zeros: SkipZerosOption = False,
     prompt: Annotated[str | None, typer.Option(
         "--prompt", metavar="TEXT",
         help=f"Text to continue, at least one character, at most {CONTEXT - 1} tokens (about 3 characters each). "
@@ -193,7 +195,7 @@ def generate(
     from gemmule.sw.reports.terminal import print_generation
     from gemmule.sw.workloads.estimate import announce_tokens
 
-    pair = open_pair(model, draft_model, weights)
+    pair = open_pair(model, draft_model, weights, skip_zeros=skip_zeros)
     script, ids = _scripted(pair, texts, chat, system, batch)
     if context_overflow == "stop":
         _check_context(ids if batch > 1 else ids[:1], max_new_tokens, pair.positions, source)
@@ -214,8 +216,9 @@ def generate(
     run, reference, told = _decoded(job, settings, device, pair, baseline, timeline, live)
     parts = _parts(texts, run.turns or (run,), pair)
     record = told | {
-        "model": pair.name, "weights": weights, "prompt": texts[0], "prompt_tokens": run.given, "chat": chat,
-        "system": system, "stop": strings, "dropped_tokens": run.dropped, "turns": parts if turns else None,
+        "model": pair.name, "weights": weights, "skip_zeros": skip_zeros, "prompt": texts[0],
+        "prompt_tokens": run.given, "chat": chat, "system": system, "stop": strings,
+        "dropped_tokens": run.dropped, "turns": parts if turns else None,
         "texts": parts if batch > 1 else None}
     if html:
         write_file(html, html_page(complete("generate", device, record)), "--html")

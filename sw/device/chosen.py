@@ -50,12 +50,16 @@ class InterpretedChooser:
         first = self.model.first
         self.whole.truncate(first + before)
         importance = self.model.interpreter.importance(Rows.chain(tokens, before).behind(first), self.whole)
-        lists = {name: chosen_rows(found, kept, self.pruning) for name, found in importance.items()}
+        lists = {name: self.chosen(found, kept) for name, found in importance.items()}
         every = sum(int(found.sum()) for found in importance.values())
         stays = sum(int(np.take_along_axis(importance[name], index, axis=1).sum()) for name, index in lists.items())
         self.dropped.append(1 - stays / max(1, every))
         self._keep(lists)
         return 0
+
+    def chosen(self, importance: np.ndarray, kept: int) -> np.ndarray:
+        """The lists of an attention's KV heads, of importance int64 [KV heads, rows]  # int64 [KV heads, kept]."""
+        return chosen_rows(importance, kept, self.pruning)
 
     def move(self, source: int, target: int, rows: int, *, to_kept: bool) -> int:
         first = self.model.first

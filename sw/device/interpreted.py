@@ -33,19 +33,20 @@ LARGE = 20_000_000
 
 
 def interprets(compute: str, parameters: int, *, backend: str = "model", launch: str = "pass",
-               lengths: str = "constant", pruned: bool = False) -> bool:
+               lengths: str = "constant", chosen: bool = False) -> bool:
     """Whether values come from the interpreter, for one of :data:`gemmule.sw.limits.COMPUTES` and a target's size.
 
-    ``launch`` and ``lengths``: what a launch holds, and by what drafts end; ``pruned``: the device chooses rows.
+    ``launch`` and ``lengths``: what a launch holds, and by what drafts end; ``chosen``: the device chooses what it
+    loads.
 
     Raises:
         InputError: the interpreter is asked for where it cannot answer.
     """
-    able = backend == "model" and launch == "pass" and lengths != "confidence" and not pruned
+    able = backend == "model" and launch == "pass" and lengths != "confidence" and not chosen
     if compute == "interpreter" and not able:
-        raise InputError("--compute interpreter needs --backend model, --launch pass, no --draft-lengths confidence "
-                         "and no --prune: it runs no device, whose launches go on from one token to the next, which "
-                         "tells how sure the draft is and chooses rows; take --compute auto")
+        raise InputError("--compute interpreter needs --backend model, --launch pass, no --draft-lengths confidence, "
+                         "no --prune and no --skip-zeros: it runs no device, whose launches go on from one token to "
+                         "the next, which tells how sure the draft is and chooses what to load; take --compute auto")
     return compute == "interpreter" or (compute == "auto" and able and parameters >= LARGE)
 
 

@@ -127,8 +127,8 @@ def pruning_of(found: Any, where: str) -> Pruning:
     """
     names = [field.name for field in fields(Pruning)]
     if not isinstance(found, dict) or "keep" not in found:
-        raise InputError(f"{where} must be a list of keys with keep among them, not {type(found).__name__}: "
-                         "such as `keep: 0.5`")
+        what = ", ".join(map(str, found)) if isinstance(found, dict) else type(found).__name__
+        raise InputError(f"{where} must be keys with keep among them, for a decoder, not {what}: such as `keep: 0.5`")
     if unknown := sorted(set(map(str, found)) - set(names)):
         raise InputError(f"{where} has no key {unknown[0]!r}: keys are {', '.join(names)}")
     at_fixed, named = found.get("score") != "pages", set(map(str, found))

@@ -14,12 +14,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from gemmule.compiler.ir import Graph
 from gemmule.sw.kv.contiguous import ContiguousKV
 from gemmule.sw.kv.pruning import Pruning
 from gemmule.sw.kv.text import Pruned, TextKV
 from gemmule.sw.step import KV, Asking
 
-__all__ = ["Chooser", "SelectedKV", "Selection"]
+__all__ = ["Chooser", "SelectedKV", "Selection", "choose_rows", "row_bytes"]
 
 
 class Chooser(Protocol):
@@ -43,6 +44,36 @@ class Chooser(Protocol):
 
     def move(self, source: int, target: int, rows: int, *, to_kept: bool) -> int:
         """Copy ``rows`` rows of one cache, from ``source`` on, to the other one, from ``target`` on."""
+
+
+def row_bytes(graph: Graph) -> int:
+    """Of a cached row's keys and values in all layers."""
+    return sum(2 * node.kv_heads * node.head_dim for node in graph.attentions)
+
+
+def choose_rows(chooser: Chooser, pruning: Pruning, ids: Sequence[int], before: tuple[int, int] | None = None) -> int:
+    """Fill the kept cache with rows of a text by a schedule; returns cycles, host work included.
+
+    ``ids``: the tokens of all cached rows, of which the last ones are passed again where these choose. ``before``: rows
+    of the text at the last selection, and those that it kept: rows since then first go back to the whole cache.
+
+    Raises:
+        ValueError: more rows than the device chooses among.
+    """
+    cached, cycles = len(ids), 0
+    kept = pruning.rows(cached)
+    if before is not None:
+        since, behind = before
+        cycles += chooser.move(behind, since, cached - since, to_kept=False)
+    if pruning.score == "none":
+        if first := min(pruning.first, kept):
+            cycles += chooser.move(0, 0, first, to_kept=True)
+        return cycles + chooser.move(cached - (kept - first), first, kept - first, to_kept=True)
+    if cached > chooser.most:
+        raise ValueError(f"{cached} cached rows are more than the {chooser.most} among which this device chooses: take "
+                         "a configuration with more select_keys and list_entries, or a shorter text")
+    observed = ids[-chooser.observed:]
+    return cycles + chooser.choose(observed, cached - len(observed), kept)
 
 
 @dataclass(frozen=True)
@@ -97,9 +128,9 @@ class SelectedKV(ContiguousKV):
         return super().append(rows)
 
     def pruned(self) -> Pruned:
-        made, nodes = self.selections, self.model.program.graph.attentions
+        made, graph = self.selections, self.model.program.graph
         return Pruned(
-            layers=len(nodes), row_bytes=sum(2 * node.kv_heads * node.head_dim for node in nodes),
+            layers=len(graph.attentions), row_bytes=row_bytes(graph),
             selections=len(made), kept=made[-1].kept if made else 0, cycles=sum(one.cycles for one in made),
             rows=self._rows, rows_dense=self._rows_dense, top_k_cycles=self.chooser.top_k_cycles,
             top_k_exposed=self.chooser.top_k_exposed)
@@ -110,23 +141,11 @@ class SelectedKV(ContiguousKV):
 
     def _choose(self, cached: int) -> None:
         """Rows since the last selection go back to the whole cache, then the kept cache is filled anew."""
-        pruning, chooser, cycles = self.pruning, self.chooser, 0
-        if self.since is not None:
-            behind = cached - self.since
-            cycles += chooser.move(self.length - behind, self.since, behind, to_kept=False)
-        kept = pruning.rows(cached)
-        if pruning.score == "none":
-            if first := min(pruning.first, kept):
-                cycles += chooser.move(0, 0, first, to_kept=True)
-            cycles += chooser.move(cached - (kept - first), first, kept - first, to_kept=True)
-        else:
-            if cached > chooser.most:
-                raise ValueError(f"{cached} cached rows are more than the {chooser.most} among which this device "
-                                 "chooses: take a configuration with more select_keys and list_entries, or a shorter "
-                                 "text")
-            observed = self.ids[-chooser.observed:]
-            self._rows += cached - len(observed)
-            cycles += chooser.choose(observed, cached - len(observed), kept)
+        pruning, since = self.pruning, self.since
+        before = None if since is None else (since, self.length - (cached - since))
+        cycles, kept = choose_rows(self.chooser, pruning, self.ids, before), pruning.rows(cached)
+        if pruning.score != "none":
+            self._rows += max(0, cached - self.chooser.observed)
         self.since = cached
         self._show(kept=True, length=kept)
         self.selections.append(Selection(cached, kept, cycles))

@@ -22,6 +22,7 @@ from gemmule.compiler.programs.greedy_loop import GreedyLoop
 from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.compiler.programs.prefill import PrefillProgram
 from gemmule.compiler.programs.selecting import Selection
+from gemmule.compiler.quantize.listed import listed
 from gemmule.compiler.quantize.narrow import NARROW_GROUP, narrowed
 from gemmule.compiler.search.decoder import default_effort
 from gemmule.compiler.search.pages import longest_pages
@@ -86,6 +87,7 @@ class Pair:
         target, draft: compile and place the models; no draft: only autoregressive decoding.
         parameters: of the target.
         chat: the target's chat template, where it has one.
+        skips: the target's passes load no weights that meet only zeros.
     """
 
     name: str
@@ -100,6 +102,7 @@ class Pair:
     draft: Place | None
     parameters: int
     chat: Chat | None = None
+    skips: bool = False
 
     def decode(self, ids: Sequence[int], before: Sequence[int] = ()) -> str:
         """Text of token ids behind others, special tokens left out."""
@@ -107,15 +110,20 @@ class Pair:
 
 
 @cache
-def bundled_pair(name: str = SMALL, weights: str | None = None) -> Pair:
+def bundled_pair(name: str = SMALL, weights: str | None = None, *, skip_zeros: bool = False) -> Pair:
     """A bundled pair (:data:`gemmule.sw.limits.MODELS`) with ``int8`` weights, or ``int4`` ones made of them.
+
+    ``skip_zeros``: the target's weights that meet only zeros are not loaded (:mod:`gemmule.compiler.kernels.nonzero`).
 
     Raises:
         CompileError: a file is missing or damaged.
+        InputError: there are no weights that could be skipped.
     """
     pair = resolve_pair(name)
     models = {role: _with_weights(text.bundled_model(role, pair), weights, f"the bundled {role}")
               for role in ("target", "draft")}
+    if skip_zeros:
+        models["target"] = _skipping(models["target"])
     target, draft = (_Imported(MODELS_FOLDER / pair / FILES[role], model, shown=role, bundled=True)
                      for role, model in models.items())
     encode = partial(text.encode, pair=pair)
@@ -123,7 +131,7 @@ def bundled_pair(name: str = SMALL, weights: str | None = None) -> Pair:
         name=pair, positions=models["target"].network.graph.text_positions, ends=frozenset(models["target"].ends),
         encode=encode, go_on=encode, plain=encode, words=text.bundled_detokenizer(pair),
         digests=tuple(model.sha256 for model in models.values()), target=target, draft=draft,
-        parameters=models["target"].network.graph.parameters)
+        parameters=models["target"].network.graph.parameters, skips=skip_zeros)
 
 
 def _with_weights(file: ModelFile, weights: str | None, what: str) -> ModelFile:
@@ -138,6 +146,18 @@ def _with_weights(file: ModelFile, weights: str | None, what: str) -> ModelFile:
         raise InputError(f"--weights int8: {what} has int4 weights, which no int8 ones can be made of: import it again "
                          "with --bits int8")
     return replace(file, network=narrowed(file.network), sha256=f"{file.sha256}-int4-{NARROW_GROUP}")
+
+
+def _skipping(file: ModelFile) -> ModelFile:
+    """The model whose passes load no weights that meet only zeros.
+
+    Raises:
+        InputError: it has none of which that can be told.
+    """
+    try:
+        return replace(file, network=listed(file.network), sha256=f"{file.sha256}-listed")
+    except CompileError as error:
+        raise InputError(f"--skip-zeros: {error}") from None
 
 
 def _read(path: Path, option: str, weights: str | None) -> ModelFile:
@@ -157,17 +177,19 @@ def _tokenizer(file: ModelFile, path: Path, option: str) -> Tokenizer:
     return parse_tokenizer(file.tokenizer, named(path), file.network.graph.vocab)
 
 
-def imported_pair(target: Path, draft: Path | None = None, weights: str | None = None) -> Pair:
-    """Files that ``gemmule import`` wrote; ``weights``: as of :func:`bundled_pair`.
+def imported_pair(target: Path, draft: Path | None = None, weights: str | None = None, *,
+                  skip_zeros: bool = False) -> Pair:
+    """Files that ``gemmule import`` wrote; ``weights``, ``skip_zeros``: as of :func:`bundled_pair`.
 
     Raises:
         CompileError: a file is missing, damaged or no model.
         InputError: their tokens differ.
     """
-    return _pair(target, _read(target, "--model", weights), target.name, draft, weights)
+    return _pair(target, _read(target, "--model", weights), target.name, draft, weights, skip_zeros)
 
 
-def published_pair(name: str, draft: Path | None = None, weights: str | None = None) -> Pair:
+def published_pair(name: str, draft: Path | None = None, weights: str | None = None, *,
+                   skip_zeros: bool = False) -> Pair:
     """A published model by name (:func:`gemmule.sw.models.quantised.quantised`), and a file that drafts for it, if any.
 
     Raises:
@@ -178,11 +200,13 @@ def published_pair(name: str, draft: Path | None = None, weights: str | None = N
     except InputError as error:
         raise InputError(f"{error}; or take --model {DEFAULT}, which needs nothing") from None
     path, file = quantised(name, weights)
-    return _pair(path, file, name, draft, weights)
+    return _pair(path, file, name, draft, weights, skip_zeros)
 
 
-def _pair(target: Path, file: ModelFile, name: str, draft: Path | None, weights: str | None) -> Pair:
+def _pair(target: Path, file: ModelFile, name: str, draft: Path | None, weights: str | None,
+          skip_zeros: bool) -> Pair:
     """``name``: of the target, as the report shows it."""
+    file = _skipping(file) if skip_zeros else file
     graph, tokenizer = file.network.graph, _tokenizer(file, target, "--model")
     other = None
     if draft is not None:
@@ -204,7 +228,7 @@ def _pair(target: Path, file: ModelFile, name: str, draft: Path | None, weights:
         name=name, positions=graph.text_positions, ends=frozenset(file.ends), encode=encode, go_on=go_on,
         plain=partial(encode, begins=False), words=detokenizer(tokenizer), chat=file.chat, parameters=graph.parameters,
         digests=(file.sha256, *((other.sha256,) if other else ())), target=_Imported(target, file, shown=name),
-        draft=_Imported(draft, other, shown=draft.name) if draft and other else None)
+        draft=_Imported(draft, other, shown=draft.name) if draft and other else None, skips=skip_zeros)
 
 
 def _behind(prefix: tuple[int, ...], ids: list[int]) -> list[int]:
@@ -333,10 +357,11 @@ def _with(placed: Placed, program: ModelProgram) -> np.ndarray:
     return dram
 
 
-def open_pair(model: str, draft: Path | None = None, weights: str | None = None) -> Pair:
+def open_pair(model: str, draft: Path | None = None, weights: str | None = None, *,
+              skip_zeros: bool = False) -> Pair:
     """A bundled pair or published model by name, or the files of an imported one.
 
-    ``weights``: as of :func:`bundled_pair`, of a published model as it is made.
+    ``weights``, ``skip_zeros``: as of :func:`bundled_pair`, weights of a published model as it is made.
 
     Raises:
         CacheError: a published model cannot be kept.
@@ -347,10 +372,10 @@ def open_pair(model: str, draft: Path | None = None, weights: str | None = None)
         if draft is not None:
             raise InputError(f"--draft-model goes with --model FILE, not with the bundled {model}, which has its own: "
                              "drop it")
-        return bundled_pair(model, weights)
+        return bundled_pair(model, weights, skip_zeros=skip_zeros)
     if is_published(model):
-        return published_pair(model, draft, weights)
+        return published_pair(model, draft, weights, skip_zeros=skip_zeros)
     if not model or not Path(model).exists():
         known = ", ".join((*MODELS, *PUBLISHED))
         raise InputError(f"--model must be one of {known} or a file that `gemmule import` wrote, not {model!r}")
-    return imported_pair(Path(model), draft, weights)
+    return imported_pair(Path(model), draft, weights, skip_zeros=skip_zeros)

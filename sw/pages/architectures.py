@@ -55,6 +55,15 @@ number of parameters.
 - Answers are greedy tokens, of every row in decode and of the last one in prefill; for an encoder,
   its hidden rows (BERT without its pooler).
 
+## With a schedule of pruning
+
+`--prune FILE` times a decode pass over a [pruned cache](pruning.md), or an [encoder from which rows
+leave](encoders.md), beside the dense one:
+
+    gemmule run arch gpt2 --seq 960 --prune examples/pruning/half.yaml
+
+No data choose the rows, so the schedule alone says how many there are.
+
 ## Over a length
 
 `--sweep seq|rows|layers|hidden` runs decode and prefill (for an encoder, encode) at each of

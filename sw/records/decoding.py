@@ -102,6 +102,7 @@ class Generate(Record):
     model: str = Field(description="the bundled pair of target and draft that ran, or the imported target's file name")
     weights: Literal["int8", "int4"] | None = Field(
         description="weights of target and draft; null: as stored in the models")
+    skip_zeros: bool = Field(description="weights of the target that meet only zeros were not loaded")
     prompt: str = Field(description="prompt of the first turn or text")
     chat: bool = Field(default=False, description="whether prompts went through the model's chat template")
     system: str | None = Field(default=None, description="the system message of the chat template")
@@ -276,6 +277,7 @@ class Bench(Record):
     model: str
     weights: Literal["int8", "int4"] | None = Field(
         description="weights of target and draft; null: as stored in the models")
+    skip_zeros: bool = Field(description="weights of the target that meet only zeros were not loaded")
     backend: Literal["model", "rtl"]
     compute: Literal["device", "interpreter"] = Field(
         description="what computes the values; cycles are always the device's")

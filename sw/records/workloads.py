@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from gemmule.sw.records.decoding import Pruning
 from gemmule.sw.records.record import Record
 
 __all__ = ["CompileModel", "Import", "Info", "RunArch", "RunGemm", "RunModel", "StudyOutput", "SweepOutput"]
@@ -70,7 +71,38 @@ class OperatorOfModel(BaseModel):
     weight_bytes: int = Field(description="bytes of weights and parameters that it loaded")
 
 
-class RunModel(Record):
+class TokenPruning(BaseModel):
+    """The schedule by which rows leave an encoder."""
+
+    layers: list[float | int] = Field(description="by layer, rows that are left: shares of the sequence, or numbers")
+    first: int = Field(description="rows that always stay: the first ones")
+    last: int = Field(description="the last ones")
+    importance: Literal["layer", "layers"]
+
+
+class PrunedPass(BaseModel):
+    """What a schedule does to a pass; all null without --prune."""
+
+    prune: Pruning | TokenPruning | None = Field(description="the schedule")
+    kept_rows_by_layer: list[int] | None = Field(
+        description="encoders: rows that each layer leaves of the sequence; decoders: rows of each KV head that a "
+                    "selection keeps")
+    kv_bytes: int | None = Field(
+        description="keys and values that attention reads, all layers; decoders: with the pass's share of a selecting "
+                    "pass")
+    kv_bytes_dense: int | None = Field(description="the same of the dense pass")
+    cycles_dense: int | None = Field(description="cycles of the dense pass, timing alone")
+    selection_cycles: int | None = Field(
+        description="of a selection, with the host's launches; null for encoders, which choose within the pass")
+    cycles_with_selection: int | None = Field(description="cycles, with the pass's share of a selection")
+    topk_cycles: int | None = Field(description="of the select unit's TOP_K: of the pass, for decoders of a selection")
+    topk_exposed_cycles: int | None = Field(description="of these, in which no other unit ran a command")
+    dropped_probability: float | None = Field(
+        description="share of the probability that a selection drops, among random rows; null: not known, as with "
+                    "timing alone, and for encoders")
+
+
+class RunModel(PrunedPass, Record):
     """`gemmule run model`: passes of an imported model."""
 
     file: str
@@ -106,10 +138,6 @@ class RunModel(Record):
     layers: list[LayerOfModel]
     operators: list[OperatorOfModel]
     labels: dict[str, float] | None = Field(description="share of each label, best first; null without --text")
-    kept_rows_by_layer: list[int] | None = Field(
-        description="rows that each layer leaves of the sequence; null without --prune, as are the next two")
-    topk_cycles: int | None = Field(description="in which the select unit chose them")
-    topk_exposed_cycles: int | None = Field(description="of these, in which no other unit ran a command")
     output_equals_interpreter: bool | None = Field(description="null with --timing-only")
 
 
@@ -172,7 +200,7 @@ class LayerSearch(BaseModel):
     explained: list[str] = Field(description="the search in sentences")
 
 
-class RunArch(Record):
+class RunArch(PrunedPass, Record):
     """`gemmule run arch`: passes of a known architecture, from its shapes alone."""
 
     architecture: str

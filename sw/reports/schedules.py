@@ -1,4 +1,4 @@
-"""Schedules of a pruned cache on the terminal."""
+"""Schedules on the terminal, and what one does to a pass."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["print_schedules"]
+__all__ = ["print_schedules", "pruned_line"]
 
 
 def print_schedules(console: Console, rows: Sequence[dict[str, Any]], dense: dict[str, Any]) -> None:
@@ -23,3 +23,21 @@ def print_schedules(console: Console, rows: Sequence[dict[str, Any]], dense: dic
                       f"{row['cycles_per_token']:,}", f"{row['speedup']:.2f}x")
     table.add_row("", "all", "-", "-", "100%", "", f"{dense['cycles_per_token']:,}", "1.00x")
     console.print(table)
+
+
+def pruned_line(record: dict[str, Any]) -> str:
+    """What a schedule did to a pass, of a record with :data:`gemmule.sw.workloads.passes.PRUNED`'s keys."""
+    left, dense, dropped = (record[key] for key in ("kept_rows_by_layer", "cycles_dense", "dropped_probability"))
+    gain = f"the dense pass takes {dense:,} cycles, {dense / record['cycles_with_selection']:.2f} times as many"
+    top_k = "" if not record["topk_cycles"] else \
+        f"TOP_K takes {record['topk_cycles']:,} cycles, {record['topk_exposed_cycles']:,} of them with no other unit " \
+        "at work; "
+    if record["selection_cycles"] is None:
+        return f"rows that layers leave: {', '.join(map(str, left))}; {top_k}{gain}"
+    if not record["selection_cycles"]:
+        return f"pruned cache: all {left[0]:,} rows are kept, as the schedule has it for so few"
+    share = "" if dropped is None else f" and drops {dropped:.1%} of the probability"
+    read = record["kv_bytes"] / record["kv_bytes_dense"]
+    return (f"pruned cache: {left[0]:,} rows per KV head, {read:.0%} of the KV bytes; a selection takes "
+            f"{record['selection_cycles']:,} cycles{share}; {top_k}with its share a pass takes "
+            f"{record['cycles_with_selection']:,} cycles; {gain}")

@@ -10,20 +10,25 @@ from typing import Any
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ideal import ideal_by_operation
 from gemmule.compiler.importers.architectures import Architecture
-from gemmule.compiler.ir import Graph, Network
+from gemmule.compiler.ir import Graph, Network, TokenPruning
 from gemmule.compiler.kept import compile_encoder_kept, compile_kept
 from gemmule.compiler.passes.encoder.map import EncoderMapping
 from gemmule.compiler.passes.map import most_rows
 from gemmule.compiler.programs.encoder import compile_encoder
 from gemmule.compiler.programs.encoder_program import EncoderProgram
 from gemmule.compiler.programs.model_program import ModelProgram
+from gemmule.compiler.programs.selecting import Selection
 from gemmule.compiler.quantize.by_shape import by_shape
 from gemmule.compiler.search.decoder import compile_best
 from gemmule.config import Config
 from gemmule.sw.errors import InputError
+from gemmule.sw.kv.pruning import Pruning
 from gemmule.sw.models.choices import choose
-from gemmule.sw.workloads.passes import EncoderPasses, Passes
-from gemmule.sw.workloads.searched import searched_layer
+from gemmule.sw.workloads.passes import EncoderPasses, Passes, encoding_cycles
+from gemmule.sw.workloads.pruned_cycles import rows_read
+from gemmule.sw.workloads.pruned_passes import PrunedPasses, check_pruned, selection_beside
+from gemmule.sw.workloads.searched import Searched, searched_layer
+from gemmule.sw.workloads.token_pruning import schedule_record
 
 __all__ = ["Work", "phase_of", "run_architecture", "sweep_values", "swept"]
 
@@ -50,6 +55,7 @@ class Work:
         activation: the form of activation functions.
         fusion: ``off``: every operator's result goes to DRAM and comes back.
         search: of an encoder, how the mapping of a layer's phases is found: the first that fits, or branch and bound.
+        pruning: of a decoder the schedule of its cache, of an encoder the one by which rows leave.
     """
 
     phase: str = "auto"
@@ -66,6 +72,7 @@ class Work:
     activation: str = "table"
     fusion: str = "on"
     search: str = "first"
+    pruning: Pruning | TokenPruning | None = None
 
 
 def _integers(architecture: Architecture, config: Config, work: Work) -> tuple[Network, int]:
@@ -110,37 +117,70 @@ def run_architecture(architecture: Architecture, config: Config, work: Work, *, 
     network, group = _integers(architecture, config, work)
     graph = network.graph
     work = replace(work, phase=phase_of(architecture.name, work.phase, graph.encoder))
-    searched = None
-    if work.search != "first":
-        if not graph.encoder:
-            raise InputError(f"--search must be first for a decoder, not {work.search}: use --effort")
-        if work.attention != "exact":
-            raise InputError(f"--search {work.search} goes with --attention exact, not {work.attention}: leave one out")
-        if work.fusion != "on":
-            raise InputError(f"--search {work.search} goes with --fusion on, not {work.fusion}: leave one out")
-        _positions(graph, work, work.seq)
-        searched = searched_layer(network, config, work.seq, work.search, keep)
+    if isinstance(work.pruning, Pruning):
+        check_pruned(work.pruning, phase=work.phase, seq=work.seq, rows=work.rows or 1, batch=work.batch,
+                     attention=work.attention, fusion=work.fusion)
+    searched = _searched(network, config, work, keep)
     program, rows, most = _compiled(network, config, work, keep, searched.mapping if searched else None)
+    selection = None
+    if isinstance(work.pruning, Pruning) and isinstance(program, ModelProgram):
+        selection = selection_beside(network, _name(graph), program, work.pruning, keep=keep)
     warm = time.perf_counter()
     _measured(program, network, [(1, 0, 0)] if graph.encoder else [(rows, 0, 1)])  # loads the compiled engine
     compiled = time.perf_counter()
-    passes = _measured(program, network, _steps(work, rows))
+    passes = _measured(program, network, _steps(work, rows), work, selection)
     simulated = time.perf_counter()
-    record, host = passes.record(), config.host
+    record, host = passes.record() | _pruned(passes, network, config, work, keep), config.host
     host_cycles = record["passes"] * (host.launch_cycles + host.step_cycles)
     tokens = work.batch * (rows if work.phase == "decode" else work.seq)
+    spent = (record["cycles_with_selection"] or record["cycles"]) + host_cycles
     return record | {
         "architecture": architecture.name, "source": architecture.source, "phase": work.phase, "seq": work.seq,
         "rows": rows, "batch": work.batch, "bits": work.bits, "head_bits": work.head_bits, "group": group,
         "context": most, "effort": work.effort, "search": searched.record if searched else None,
         "attention": work.attention, "softmax": work.softmax, "activation": work.activation,
-        "fusion": work.fusion,
+        "fusion": work.fusion, "prune": schedule_record(work.pruning),
         "network_layers": graph.layers,
         "parameters": architecture.numbers, "macs": passes.macs, "network_bytes": passes.ideal_bytes,
         "clock_mhz": host.clock_mhz, "host_cycles": host_cycles,
-        "tokens_per_second": tokens * host.clock_mhz * 1e6 / (record["cycles"] + host_cycles),
+        "tokens_per_second": tokens * host.clock_mhz * 1e6 / spent,
         "compile_seconds": warm - begin, "simulation_seconds": simulated - compiled,
-        "operators": _operators(record["operators"], graph, work, rows)}
+        "operators": _operators(record["operators"], graph, work, rows, passes)}
+
+
+def _searched(network: Network, config: Config, work: Work, keep: bool) -> Searched | None:
+    """The mapping of an encoder's layer, if one is searched.
+
+    Raises:
+        InputError: an option does not go with a search.
+    """
+    if work.search == "first":
+        return None
+    if not network.graph.encoder:
+        raise InputError(f"--search must be first for a decoder, not {work.search}: use --effort")
+    for option, needed, value in (("--attention", "exact", work.attention), ("--fusion", "on", work.fusion)):
+        if value != needed:
+            raise InputError(f"--search {work.search} goes with {option} {needed}, not {value}: leave one out")
+    if work.pruning:
+        raise InputError(f"--search {work.search} goes without --prune, whose layers differ: leave one out")
+    _positions(network.graph, work, work.seq)
+    return searched_layer(network, config, work.seq, work.search, keep)
+
+
+def _pruned(passes: Passes | EncoderPasses, network: Network, config: Config, work: Work,
+            keep: bool) -> dict[str, Any]:
+    """What a schedule does, beside the dense network."""
+    found = passes.pruned()
+    if isinstance(passes, EncoderPasses) and work.pruning:
+        dense, _, _ = _compiled(network, config, replace(work, pruning=None), keep, None)
+        assert isinstance(dense, EncoderProgram)
+        found["cycles_dense"] = encoding_cycles(dense, network, work.seq)
+    return found
+
+
+def _name(graph: Graph) -> str:
+    """Of a network by shape, for the programs that are kept."""
+    return f"by shape {hashlib.sha256(graph.model_dump_json().encode()).hexdigest()}"
 
 
 def phase_of(name: str, phase: str, encoder: bool) -> str:
@@ -161,13 +201,13 @@ def _compiled(network: Network, config: Config, work: Work, keep: bool,
               mapping: EncoderMapping | None) -> tuple[ModelProgram | EncoderProgram, int, int]:
     """The program, new rows of a pass, and most positions. Where no rows are asked for: as many as compile."""
     graph = network.graph
-    name = f"by shape {hashlib.sha256(graph.model_dump_json().encode()).hexdigest()}"
+    name = _name(graph)
     if work.phase == "encode":
         if work.batch != 1:
             raise InputError(f"--batch must be 1 for an encoder, which takes a sequence a pass, not {work.batch}")
         most = _positions(graph, work, work.seq)
         how: dict[str, Any] = {"sequence": work.seq, "standard": work.attention == "standard",
-                               "fused": work.fusion == "on", "mapping": mapping}
+                               "fused": work.fusion == "on", "mapping": mapping, "pruning": work.pruning}
         made = compile_encoder_kept(network, name, config, **how) if keep else compile_encoder(network, config, **how)
         return made, work.seq, most
     rows = work.rows or (1 if work.phase == "decode" else max(1, min(most_rows(graph, config), work.seq)))
@@ -186,14 +226,17 @@ def _compiled(network: Network, config: Config, work: Work, keep: bool,
 
 
 def _measured(program: ModelProgram | EncoderProgram, network: Network,
-              steps: list[tuple[int, int, int]]) -> Passes | EncoderPasses:
-    """Passes of (new rows, cached ones, rows with answers)."""
+              steps: list[tuple[int, int, int]], work: Work | None = None,
+              selection: Selection | None = None) -> Passes | EncoderPasses:
+    """Passes of (new rows, cached ones, rows with answers); with a ``selection`` over the kept cache of ``work``."""
     if isinstance(program, EncoderProgram):
         with EncoderPasses(program, network, "model", 0, True) as encoded:
             for rows, _, _ in steps:
                 encoded.run(rows)
         return encoded
-    with Passes(program, network, "model", 0, True) as passes:
+    pruning = work.pruning if work else None
+    with (PrunedPasses(program, selection, network, pruning, "model", 0, True)
+          if selection and isinstance(pruning, Pruning) else Passes(program, network, "model", 0, True)) as passes:
         for rows, cached, wanted in steps:
             passes.fill_cache(cached)
             passes.run(rows, wanted)
@@ -209,10 +252,15 @@ def _steps(work: Work, rows: int) -> list[tuple[int, int, int]]:
     return [(min(rows, work.seq - at), at, 1 if at + rows >= work.seq else 0) for at in range(0, work.seq, rows)]
 
 
-def _operators(found: list[dict[str, Any]], graph: Graph, work: Work, rows: int) -> list[dict[str, Any]]:
+def _operators(found: list[dict[str, Any]], graph: Graph, work: Work, rows: int,
+               passes: Passes | EncoderPasses) -> list[dict[str, Any]]:
     """With what each operation multiplies and must move."""
-    ideals = [ideal_by_operation(graph, count, cached, wanted=wanted, tokens=not graph.encoder, batch=work.batch)
-              for count, cached, wanted in _steps(work, rows)]
+    left = passes.left if isinstance(passes, EncoderPasses) else ()
+    steps = _steps(work, rows)
+    if isinstance(work.pruning, Pruning):
+        steps = [(rows, rows_read(work.pruning, work.seq), rows)]
+    ideals = [ideal_by_operation(graph, count, cached, wanted=wanted, tokens=not graph.encoder, batch=work.batch,
+                                 left=left) for count, cached, wanted in steps]
     ran = {part["name"]: part for part in found}
     names = dict.fromkeys([*ran, *(name for needed in ideals for name, part in needed.items() if part.bytes)])
     nothing = dict.fromkeys(("cycles", "matrix_cycles", "vector_cycles", "weight_bytes"), 0)

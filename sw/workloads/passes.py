@@ -12,8 +12,9 @@ import numpy as np
 from gemmule.compiler.ideal import Ideal, ideal
 from gemmule.compiler.ir import Cache, IntegerInterpreter, Network, PruningInterpreter, Rows
 from gemmule.compiler.kernels.attention.shared import CACHE
+from gemmule.compiler.kernels.nonzero import LISTED
 from gemmule.compiler.kernels.virtual import HEAD_WEIGHTS, STATIC, WEIGHTS
-from gemmule.compiler.program import NO_DRAM, Step
+from gemmule.compiler.program import NO_DRAM, Program, Step
 from gemmule.compiler.programs.encoder_program import EncoderProgram
 from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.isa import CONTROL, Command, Unit
@@ -24,7 +25,22 @@ from gemmule.sim.simulator import Simulator
 from gemmule.sw.device.backends import Device, DeviceError, open_device
 from gemmule.sw.device.choosing import top_k_cycles
 
-__all__ = ["EncoderPasses", "Passes", "Runs"]
+__all__ = ["PRUNED", "EncoderPasses", "Passes", "Runs", "checked", "encoding_cycles"]
+
+PRUNED = ("kept_rows_by_layer", "kv_bytes", "kv_bytes_dense", "cycles_dense", "selection_cycles",
+          "cycles_with_selection", "topk_cycles", "topk_exposed_cycles", "dropped_probability")
+"""Keys of what a schedule does."""
+
+
+def checked(result: Result) -> Result:
+    """What a launch took.
+
+    Raises:
+        DeviceError: the device faulted.
+    """
+    if result.fault:
+        raise DeviceError(f"device fault {FAULTS[result.fault]} at command {result.fault_index}")
+    return result
 
 
 class Runs(ABC):
@@ -34,13 +50,14 @@ class Runs(ABC):
     """
 
     def __init__(self, program: ModelProgram | EncoderProgram, network: Network, backend: str, seed: int,
-                 timing_only: bool) -> None:
+                 timing_only: bool, room: int = 0) -> None:
+        """``room``: bytes of DRAM beyond the program's own."""
         self.network, self.timing_only, self._program = network, timing_only, program
         self._commands = program.commands
         self._weights = {register for register, name in program.bases.items()
-                         if name in (WEIGHTS, HEAD_WEIGHTS, STATIC)}
+                         if name in (WEIGHTS, HEAD_WEIGHTS, LISTED, STATIC)}
         self.random = np.random.default_rng(seed)
-        self.device: Device = open_device(backend, program.config, 1 if timing_only else program.size)
+        self.device: Device = open_device(backend, program.config, 1 if timing_only else program.size + room)
         self.interpreter, self.equal = IntegerInterpreter(network), True
         self.results: list[Result] = []
         self.ideal_bytes = self.macs = 0
@@ -54,19 +71,21 @@ class Runs(ABC):
             DeviceError: the device faulted.
         """
         device = self.device
-        if not self.timing_only:
-            for address, content in step.inputs:
-                device.write_dram(address, content.tobytes())
-        device.load(program.launch("pass", NO_DRAM, step.registers))
         if isinstance(device, Simulator) and self.timing_only:
-            result = device.run(timing_only=True, indices=program.gathered(rows))
+            device.load(program.launch("pass", NO_DRAM, step.registers))
+            result = checked(device.run(timing_only=True, indices=program.gathered(rows)))
         else:
-            result = device.run()
-        if result.fault:
-            raise DeviceError(f"device fault {FAULTS[result.fault]} at command {result.fault_index}")
+            result = self.run_program(program, step)
         self.ideal_bytes += needed.bytes
         self.macs += needed.macs
         self.results.append(result)
+
+    def run_program(self, program: Program, step: Step) -> Result:
+        """A launch with data, which is none of the passes yet."""
+        for address, content in step.inputs:
+            self.device.write_dram(address, content.tobytes())
+        self.device.load(program.launch("pass", NO_DRAM, step.registers))
+        return checked(self.device.run())
 
     @abstractmethod
     def layers(self) -> list[dict[str, int]]:
@@ -128,7 +147,7 @@ class Runs(ABC):
 
     def pruned(self) -> dict[str, Any]:
         """What leaves by a schedule, and what choosing it costs, for ``--json``: null where there is none."""
-        return dict.fromkeys(("kept_rows_by_layer", "topk_cycles", "topk_exposed_cycles"))
+        return dict.fromkeys(PRUNED)
 
     def __enter__(self) -> Self:
         return self
@@ -141,23 +160,32 @@ class Runs(ABC):
 class Passes(Runs):
     """Sequences of random tokens, as many as the program's batch, on one device."""
 
-    def __init__(self, program: ModelProgram, network: Network, backend: str, seed: int, timing_only: bool) -> None:
-        super().__init__(program, network, backend, seed, timing_only)
-        self.program, self.cache, self.cached = program, Cache(network.graph), network.graph.prefix
+    def __init__(self, program: ModelProgram, network: Network, backend: str, seed: int, timing_only: bool,
+                 room: int = 0) -> None:
+        super().__init__(program, network, backend, seed, timing_only, room)
+        self.program, self.cache = program, Cache(network.graph)
+        self.cached = self.position = network.graph.prefix
+        """Rows of the cache that the next pass sees, and the position of its first row."""
+        self.displacement = 0
+        """Bytes from the program's cache to the one that passes see."""
 
     def fill_cache(self, length: int) -> None:
         """Random keys and values, as if ``length`` tokens of each sequence had been passed."""
-        program, prefix = self.program, self.network.graph.prefix
-        self.cached = prefix + length
+        self.cached = self.position = self.network.graph.prefix + length
+        self._fill(self.cache, length)
+
+    def _fill(self, cache: Cache, length: int, by: int = 0) -> None:
+        """Random rows behind those of a cache, and ``by`` bytes from the same place of the device's."""
+        program, first = self.program, cache.length()
         if self.timing_only or not length:
             return
         for sequence, (number, node) in product(range(program.batch), enumerate(self.network.graph.attentions)):
             parts = self.random.integers(-128, 128, (2, length, node.kv_heads, node.head_dim)).astype(np.int8)
-            self.cache.extend(node.name, sequence, *(part.reshape(length, -1) for part in parts))
-            begin = program.symbols[CACHE][0] + sequence * program.layout.size + prefix * program.layout.row
+            cache.extend(node.name, sequence, *(part.reshape(length, -1) for part in parts))
+            begin = program.symbols[CACHE][0] + sequence * program.layout.size + first * program.layout.row + by
             for at, content in program.layout.contents(number, *parts):
                 self.device.write_dram(begin + at, content.tobytes())
-        self.cache.advance(Rows.ragged([[0] * length] * program.batch, [prefix] * program.batch))
+        cache.advance(Rows.ragged([[0] * length] * program.batch, [first] * program.batch))
 
     def run(self, rows: int, wanted: int) -> None:
         """One pass of random tokens of each sequence; of the last ``wanted`` rows of each the logits are compared.
@@ -167,8 +195,11 @@ class Passes(Runs):
         """
         program, graph, device = self.program, self.network.graph, self.device
         batch = program.batch
-        tokens = Rows.ragged(self.random.integers(0, graph.vocab, (batch, rows)).tolist(), [self.cached] * batch)
-        self._launch(program, tokens, program.step(tokens, wanted), ideal(
+        tokens = Rows.ragged(self.random.integers(0, graph.vocab, (batch, rows)).tolist(), [self.position] * batch)
+        registers, inputs = program.step(tokens, wanted, [self.cached] * batch)
+        if self.displacement:
+            registers = registers.displaced(program.symbols[CACHE], self.displacement)
+        self._launch(program, tokens, Step(registers, inputs), ideal(
             graph, rows, self.cached, wanted=wanted, tokens=program.tokens, batch=batch))
         if not self.timing_only:
             expected = self.interpreter.forward(tokens, self.cache).reshape(batch, rows, -1)[:, rows - wanted:]
@@ -177,6 +208,7 @@ class Passes(Runs):
                 found = found.reshape(batch, -1, graph.vocab)
                 self.equal &= bool(np.array_equal(found[:, found.shape[1] - wanted:], expected))
         self.cached += rows
+        self.position += rows
 
     def layers(self) -> list[dict[str, int]]:
         """Cycles from each layer's first command to the next one's, all passes together."""
@@ -196,8 +228,10 @@ class EncoderPasses(Runs):
 
     output: np.ndarray
     """What the last sequence's rows say, as integers  # [rows that count, columns]."""
+    length: int
+    """Rows of the last sequence."""
     left: list[int]
-    """By layer, rows of the last sequence that it left."""
+    """By layer, those that it left."""
 
     def __init__(self, program: EncoderProgram, network: Network, backend: str, seed: int, timing_only: bool) -> None:
         super().__init__(program, network, backend, seed, timing_only)
@@ -222,7 +256,7 @@ class EncoderPasses(Runs):
             DeviceError: the device faulted.
         """
         program, graph, length = self.program, self.network.graph, len(rows.tokens)
-        self.left = program.left_by_layer(length)
+        self.length, self.left = length, program.left_by_layer(length)
         self._launch(program, rows, program.step(rows), ideal(
             graph, length, 0, wanted=0, tokens=False, left=self.left))
         if not self.timing_only:
@@ -237,7 +271,11 @@ class EncoderPasses(Runs):
         if not self.program.pruning:
             return super().pruned()
         cycles, exposed = top_k_cycles(self.results, self._commands)
-        return {"kept_rows_by_layer": self.left, "topk_cycles": cycles, "topk_exposed_cycles": exposed}
+        sizes = [2 * node.kv_heads * node.head_dim for node in self.network.graph.attentions]
+        return super().pruned() | {
+            "kept_rows_by_layer": self.left, "cycles_with_selection": self.cycles, "topk_cycles": cycles,
+            "topk_exposed_cycles": exposed, "kv_bytes_dense": self.length * sum(sizes),
+            "kv_bytes": sum(size * rows for size, rows in zip(sizes, [self.length, *self.left]))}
 
     def layers(self) -> list[dict[str, int]]:
         """Cycles from each layer's first product to the next one's, all sequences together."""
@@ -251,6 +289,13 @@ class EncoderPasses(Runs):
                     before = name
             found += np.diff([*begins, int(result.cycles)])
         return [{"layer": i, "cycles": int(cycles)} for i, cycles in enumerate(found)]
+
+
+def encoding_cycles(program: EncoderProgram, network: Network, length: int) -> int:
+    """Cycles of a sequence of so many tokens, without data."""
+    with EncoderPasses(program, network, "model", 0, True) as passes:
+        passes.run(length)
+    return passes.cycles
 
 
 def _operation(command: Command) -> str:

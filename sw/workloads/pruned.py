@@ -47,21 +47,23 @@ class Losses:
     """Share of the probability that rows had which a selection left out: the mean over selections."""
 
 
-def pruned_cache(model: InterpretedModel, pruning: Pruning, observed: int) -> SelectedKV | PagesKV:
+def pruned_cache(model: InterpretedModel, pruning: Pruning, observed: int,
+                 chooser: type[InterpretedChooser] = InterpretedChooser) -> SelectedKV | PagesKV:
     """A cache of an untimed model by a schedule; ``observed``: rows of a selecting pass. Of pages the model's rows
     choose themselves.
     """
     if pruning.pages:
         return PagesKV(model, pruning.pages, model.room)
-    return SelectedKV(model, InterpretedChooser(model, pruning, observed), pruning, model.room)
+    return SelectedKV(model, chooser(model, pruning, observed), pruning, model.room)
 
 
-def losses(network: Network, window: np.ndarray, pruning: Pruning | None, observed: int) -> Losses:
+def losses(network: Network, window: np.ndarray, pruning: Pruning | None, observed: int,
+           chooser: type[InterpretedChooser] = InterpretedChooser) -> Losses:
     """What the tokens of a window cost, int64 [tokens]; no ``pruning``: with the whole cache."""
     graph = network.graph
     model = InterpretedModel(TARGET, network, Untimed(graph), None,  # type: ignore[arg-type]
                              pages=pruning.pages if pruning else None)
-    kv = pruned_cache(model, pruning or Pruning(keep=1.0, whole=1 << 16, every=BLOCK), observed)
+    kv = pruned_cache(model, pruning or Pruning(keep=1.0, whole=1 << 16, every=BLOCK), observed, chooser)
     ids, nats, shares, at = window.tolist(), [], [], 0
     while at < len(ids) - 1:
         alone(kv.begin(ids[:at + 1]))

@@ -13,11 +13,28 @@ from gemmule.compiler.kernels.moves import LISTS
 from gemmule.compiler.program import NO_DRAM, Program, Step
 from gemmule.compiler.programs.selecting import Selection
 from gemmule.compiler.search.cost import passes_cost
+from gemmule.sim.result import Result
 from gemmule.sim.simulator import Simulator
+from gemmule.sw.device.choosing import DeviceChooser
+from gemmule.sw.errors import InputError
 from gemmule.sw.kv.pruning import Pruning
+from gemmule.sw.kv.selected import choose_rows
 from gemmule.sw.models.pair import Placed
 
-__all__ = ["TokenCycles", "token_cycles"]
+__all__ = ["SelectionCycles", "TokenCycles", "before_that", "check_context", "rows_read", "selection_cycles",
+           "token_cycles"]
+
+
+@dataclass(frozen=True)
+class SelectionCycles:
+    """Of a selection."""
+
+    cycles: int = 0
+    """Of its launches, host work included; 0: there is none."""
+    top_k: int = 0
+    """Of the select unit's TOP_K."""
+    top_k_exposed: int = 0
+    """Of these, with no command of another unit under way."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,11 +55,41 @@ class TokenCycles:
         return self.passing + self.selection // self.every
 
 
+def rows_read(pruning: Pruning, context: int) -> int:
+    """Cached rows that a pass reads half an interval behind a selection among ``context`` ones."""
+    if context <= pruning.whole:
+        return context
+    return min(pruning.rows(context) + pruning.every // 2, context)
+
+
+def before_that(pruning: Pruning, context: int) -> tuple[int, int] | None:
+    """Rows of the text at the selection before, and how many it kept; None: there was none."""
+    return (context - pruning.every, pruning.rows(context)) if context > pruning.every else None
+
+
+def check_context(selection: Selection, pruning: Pruning, context: int) -> None:
+    """Whether a device can choose among so many cached rows.
+
+    Raises:
+        InputError: there are more than it chooses among, or fewer than choose.
+    """
+    select = selection.select
+    most = select.max_positions - select.graph.prefix
+    if pruning.score == "none" or select.max_rows <= context <= most:
+        return
+    if context > most:
+        raise InputError(f"--prune: {select.config.name} chooses among at most {most:,} cached rows, not {context:,}: "
+                         "take a configuration with more select_keys and list_entries, or score: none")
+    raise InputError(f"--prune: the last {select.max_rows} rows choose, and only {context} are cached: cache more, or "
+                     "raise whole in the schedule")
+
+
 def token_cycles(placed: Placed, pruning: Pruning | None, context: int) -> TokenCycles:
     """Behind ``context`` cached rows; no ``pruning``: of the whole cache.
 
     Raises:
-        CompileError: more rows than the programs take, or choose among.
+        CompileError: more rows than the programs take.
+        InputError: more than they choose among.
     """
     if pruning and pruning.pages:
         return TokenCycles(rows=pruning.pages.rows(context + 1) - 1, passing=_pages_pass(placed, context), selection=0,
@@ -50,10 +97,9 @@ def token_cycles(placed: Placed, pruning: Pruning | None, context: int) -> Token
     if pruning is None or context <= pruning.whole:
         return TokenCycles(rows=context, passing=_pass(placed, context), selection=0, every=1)
     assert placed.selection is not None
-    kept = pruning.rows(context)
-    rows = min(kept + pruning.every // 2, context)
+    rows = rows_read(pruning, context)
     return TokenCycles(rows=rows, passing=_pass(placed, rows), every=pruning.every,
-                       selection=_selection(placed.selection, pruning, context, kept))
+                       selection=selection_cycles(placed.selection, pruning, context).cycles)
 
 
 def _pass(placed: Placed, context: int) -> int:
@@ -61,6 +107,20 @@ def _pass(placed: Placed, context: int) -> int:
     cached = placed.program.graph.prefix + context
     single = placed.single if placed.single and cached < placed.single.max_positions else None
     return passes_cost(single or placed.program, [(1, cached)])
+
+
+def selection_cycles(selection: Selection, pruning: Pruning, context: int) -> SelectionCycles:
+    """Of a selection among ``context`` rows, those since the last one copied back.
+
+    The gather's time depends on where rows stand: random ones.
+
+    Raises:
+        InputError: as of :func:`check_context`.
+    """
+    check_context(selection, pruning, context)
+    chooser = DeviceChooser(_Timed(selection, context, pruning.rows(context)), selection)
+    cycles = choose_rows(chooser, pruning, [0] * context, before_that(pruning, context))
+    return SelectionCycles(cycles, chooser.top_k_cycles, chooser.top_k_exposed)
 
 
 def _pages_pass(placed: Placed, context: int) -> int:
@@ -79,32 +139,29 @@ def _pages_pass(placed: Placed, context: int) -> int:
     return int(device.run().cycles)
 
 
-def _selection(selection: Selection, pruning: Pruning, context: int, kept: int) -> int:
-    """With the rows since the last time copied back. The gather's time depends on where rows stand: random ones."""
-    select, first = selection.select, selection.select.graph.prefix
-    steps: list[tuple[Program, Step, Rows | None]] = [
-        (selection.copy, selection.copying(False, first + kept, first + context - pruning.every, pruning.every), None)]
-    if pruning.score == "none":
-        newest = kept - pruning.first
-        steps.append((selection.copy, selection.copying(True, first + context - newest, first + pruning.first, newest),
-                      None))
-    else:
-        rows = Rows.chain([0] * select.max_rows, context - select.max_rows).behind(first)
-        steps += [(select, select.choosing(rows, first + context - select.max_rows, kept), rows),
-                  (selection.gather, selection.gathering(kept), None)]
-    device, host, total = Simulator(select.config, dram_bytes=select.base_address + select.size), select.config.host, 0
-    device.write_dram(select.symbols[LISTS][0], _lists(selection, context, kept).tobytes())
-    for program, step, passed in steps:
-        device.load(program.launch("selection", NO_DRAM, step.registers))
-        result = device.run() if passed is None else device.run(timing_only=True, indices=select.gathered(passed))
-        total += int(result.cycles) + host.launch_cycles
-    return total
+class _Timed:
+    """Launches of a selection on a device without data, but for the lists (:class:`gemmule.sw.device.choosing`)."""
 
+    def __init__(self, selection: Selection, context: int, kept: int) -> None:
+        self.select, select = selection.select, selection.select
+        self.first = select.graph.prefix
+        self.device = Simulator(select.config, dram_bytes=select.base_address + select.size)
+        self.device.write_dram(select.symbols[LISTS][0], self._lists(selection.gather.pitch, context, kept).tobytes())
+        self.rows = Rows.chain([0] * select.max_rows, max(0, context - select.max_rows)).behind(self.first)
 
-def _lists(selection: Selection, context: int, kept: int) -> np.ndarray:
-    """Rising rows of each list, uint16, as a selecting pass leaves them."""
-    pitch, random = selection.gather.pitch, np.random.default_rng(0)
-    lists = np.zeros((selection.select.symbols[LISTS][1] // pitch, pitch // 2), dtype="<u2")
-    for row in lists:
-        row[:kept] = np.sort(random.choice(context, kept, replace=False)) + selection.select.graph.prefix
-    return lists
+    def run(self, program: Program, step: Step) -> Result:
+        self.device.load(program.launch("selection", NO_DRAM, step.registers))
+        if program is not self.select:
+            return self.device.run()
+        return self.device.run(timing_only=True, indices=self.select.gathered(self.rows))
+
+    def cost(self, result: Result) -> int:
+        return int(result.cycles) + self.select.config.host.launch_cycles
+
+    def _lists(self, pitch: int, context: int, kept: int) -> np.ndarray:
+        """Rising rows of each list, uint16, as a selecting pass leaves them."""
+        random = np.random.default_rng(0)
+        lists = np.zeros((self.select.symbols[LISTS][1] // pitch, pitch // 2), dtype="<u2")
+        for row in lists:
+            row[:kept] = np.sort(random.choice(context, kept, replace=False)) + self.first
+        return lists

@@ -1,17 +1,32 @@
-"""Schedules of encoders from which rows leave, read from YAML."""
+"""Schedules read from YAML: of encoders, from which rows leave, and of either kind of network."""
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import TokenPruning
 from gemmule.sw.errors import InputError
-from gemmule.sw.kv.pruning import read_schedule
+from gemmule.sw.kv.pruning import Pruning, load_pruning, read_schedule
 
-__all__ = ["load_token_pruning", "token_pruning_of"]
+__all__ = ["load_schedule", "load_token_pruning", "schedule_record", "token_pruning_of"]
+
+
+def load_schedule(path: Path | None, *, encoder: bool) -> Pruning | TokenPruning | None:
+    """The schedule of ``--prune`` for a network: a decoder's cache is pruned, rows leave an encoder.
+
+    Raises:
+        InputError: the file cannot be read, or says something else.
+    """
+    return None if path is None else load_token_pruning(path) if encoder else load_pruning(path)
+
+
+def schedule_record(pruning: Pruning | TokenPruning | None) -> dict[str, Any] | None:
+    """A schedule as ``--json`` has it."""
+    return {name: list(value) if isinstance(value, tuple) else value
+            for name, value in asdict(pruning).items()} if pruning else None
 
 
 def load_token_pruning(path: Path) -> TokenPruning:

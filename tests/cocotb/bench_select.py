@@ -10,7 +10,7 @@ from cocotb.triggers import RisingEdge
 from support import CONFIG, Issuer, Memory, now, stalls, start, until
 
 from gemmule.hw.interfaces import select_layout
-from gemmule.isa import ArgmaxFlag, CommitFlag, CompareFlag, ImportanceFlag, KeysFlag, SOp
+from gemmule.isa import ArgmaxFlag, CommitFlag, CompareFlag, ImportanceFlag, KeysFlag, SOp, TopKFlag
 
 LAYOUT = select_layout(CONFIG)
 DIM = CONFIG.dim
@@ -152,6 +152,35 @@ async def importance(dut: Any, seed: int) -> None:
         keys = [KEY_MAX if i < head or i >= n - tail else min(s >> shift, KEY_MAX) for i, s in enumerate(sums)]
         await bench.run(SOp.TOP_K, 28 + 7 * groups(n), n=n, k=k, dst=2)
         assert await bench.entries(2, k) == [first + i for i in largest(keys, k)]
+
+
+@cocotb.test()
+@cocotb.parametrize(seed=[1, 2])
+async def packed(dut: Any, seed: int) -> None:
+    """Columns of which a row is not 0 are listed, in two filters of g(N) + 4 cycles, then the others; rows keep them
+    side by side, in a step for each group and one behind them. The rows beside the result keep what they held."""
+    await start(dut)
+    bench = Bench(dut, seed)
+    await bench.run(SOp.COMMIT, 4 + groups(4 * DIM), n=4 * DIM, flags=bit(CommitFlag.CLEAR))
+    for share in (0.0, 0.2, 0.5, 1.0):
+        m, n = bench.rng.randint(1, 4), bench.rng.randint(1, 4 * DIM)
+        values = np.array([[bench.rng.randint(0, 255) * (bench.rng.random() < share) for _ in range(n)]
+                           for _ in range(m)])
+        stride = bench.place(values, 40, 1)
+        await bench.run(SOp.IMPORTANCE, 4 + groups(n) * m, m=m, n=n, src0=40, src0_stride=stride)
+        await bench.run(SOp.COMMIT, 4 + groups(n), n=n)
+        await bench.run(SOp.KEYS, 4 + groups(n), n=n, flags=bit(KeysFlag.FROM_IMPORTANCE))
+        await bench.run(SOp.TOP_K, 8 + 2 * groups(n), n=n, k=1, dst=2, flags=bit(TopKFlag.NONZERO))
+        used = np.flatnonzero(values.any(axis=0))
+        assert await bench.entries(2, n) == [*used, *np.flatnonzero(~values.any(axis=0))]
+        expected = bench.scratchpad.rows.copy()
+        for i, row in enumerate(values):
+            line = np.zeros(groups(n) * DIM, dtype=np.uint8)
+            line[:len(used)] = row[used]
+            expected[300 + i:300 + i + groups(n) * stride:stride] = line.reshape(-1, DIM)
+        await bench.run(SOp.PACK, 5 + m * (groups(n) + 1), m=m, n=n, src0=40, src0_stride=stride, dst=300)
+        np.testing.assert_array_equal(bench.scratchpad.rows, expected)
+        await bench.run(SOp.COMMIT, 4 + groups(n), n=n, flags=bit(CommitFlag.CLEAR))
 
 
 @cocotb.test()

@@ -10,12 +10,14 @@ import pytest
 
 from gemmule.compiler.compile import compile_network
 from gemmule.compiler.errors import CompileError
+from gemmule.compiler.importers.architectures import architecture
 from gemmule.compiler.ir import Cache, Network, Rows
 from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.kernels.moves import LISTS, list_pitch
 from gemmule.compiler.place import round_up
 from gemmule.compiler.program import NO_DRAM, Program, Step
 from gemmule.compiler.programs.selecting import KEPT, compile_selection
+from gemmule.compiler.quantize.by_shape import by_shape
 from gemmule.config import Config, load_config
 from gemmule.sim.rtl.device import RtlDevice
 from gemmule.sim.simulator import Simulator
@@ -215,3 +217,15 @@ def test_refuses_what_has_no_such_cache() -> None:
     plain = compile_network(network, BASE, rows=8, tokens=True)
     with pytest.raises(CompileError, match="must be from 0 to 255, not 256 and 4"):
         compile_selection(network, plain, rows=8, first=256, last=4, base_address=1 << 24)
+
+
+def test_by_shape() -> None:
+    """Of equal layers two are compiled and stand for all: byte for byte what all of them give."""
+    graph = architecture("llama-68m").resized("hidden", 128).resized("layers", 5).resized("positions", 128).graph()
+    shape, images = by_shape(graph), []
+    for network in (shape, replace(shape, alike=False)):
+        program = compile_network(network, EDGE, rows=1, tokens=True)
+        made = compile_selection(network, program, rows=4, first=FIRST, last=LAST,
+                                 base_address=round_up(program.size, 1 << 12))
+        images.append((made.select.image, made.select.symbols, made.copy.image, made.gather.image))
+    assert images[0] == images[1]

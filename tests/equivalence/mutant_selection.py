@@ -23,6 +23,7 @@ from gemmule.isa import (
     RequantFlag,
     SoftmaxFlag,
     SOp,
+    TopKFlag,
     Unit,
     VOp,
 )
@@ -94,7 +95,7 @@ def chosen(config: Config) -> list[Launch]:
         commit(flags=[CM.CLEAR]), add(m=3, **two), commit(), commit(n=5), *best(50, 5),
         add(m=1, flags=[IM.WIDE], **two), commit(), *best(56, 5), add(m=4, flags=[IM.WIDE], **(two | {"src0": 60})),
         commit(flags=[CM.DISCARD]), *best(62, 5), *best(68, 3, aux=1 | 2 << 8),
-        commit(flags=[CM.CLEAR]), *best(78, 5),
+        commit(flags=[CM.CLEAR]), *best(78, 5), select(op=SOp.COMMIT, n=2 * dim), *_packed(select, out + 100, zeros),
         select(op=SOp.COMPARE, m=2, aux=0, number=HELD, **tie),
         select(op=SOp.COMPARE, m=2, aux=0, number=SKIPPED, flags=[CP.INVERT], **tie),
         select(op=SOp.COMPARE, m=2, aux=65535, number=SIGNED, flags=[CP.WIDE], **tie),
@@ -114,6 +115,22 @@ def chosen(config: Config) -> list[Launch]:
     after = [make(Unit.LOAD, offset=3000, bytes=dim, row=0, predicate=HELD, **LINE), dump(config)[0]]
     return [case_of("selection", in_turn(commands), PATCHES), case_of("skipped", apart, PATCHES),
             case_of("next launch", in_turn(after), PATCHES)]
+
+
+def _packed(select: partial[Command], out: int, zeros: int) -> list[Command]:
+    """Columns that a selection keeps, and those that are not zero; importance that goes on through two choices."""
+    row, n = {"src0": 2, "src0_stride": 12}, 3 * 4 - 1
+    keys = partial(select, op=SOp.KEYS, flags=[KY.FROM_IMPORTANCE], n=n)
+    pack = partial(select, op=SOp.PACK, n=n, m=3, **row)
+    return [
+        select(op=SOp.COMMIT, flags=[CM.CLEAR], n=n + 4), select(op=SOp.IMPORTANCE, m=1, n=3, first=1, **row),
+        select(op=SOp.IMPORTANCE, m=1, n=2, first=n - 2, **row), select(op=SOp.COMMIT, n=n), keys(first=0),
+        select(op=SOp.TOP_K, n=n, k=1, dst=5, flags=[TopKFlag.NONZERO]), pack(dst=out), pack(dst=out + 36),
+        select(op=SOp.TOP_K, n=n, k=3, dst=83, flags=[TopKFlag.KEEP]), select(op=SOp.TOP_K, n=n, k=4, dst=71),
+        pack(dst=out + 36),
+        select(op=SOp.COMMIT, flags=[CM.FROM_KEYS], n=4), select(op=SOp.IMPORTANCE, m=1, n=4, first=0, **row),
+        select(op=SOp.COMMIT, n=4), select(op=SOp.KEYS, flags=list(KY), n=4), select(op=SOp.TOP_K, n=4, k=2, dst=87),
+    ]
 
 
 def _skipped(config: Config) -> list[Command]:

@@ -10,7 +10,20 @@ from collections.abc import Mapping
 import numpy as np
 
 from gemmule.config import Config
-from gemmule.isa import Command, ListFlag, MatrixFlag, MoveFlag, ProductFlag, RequantFlag, SOp, Unit, VOp
+from gemmule.isa import (
+    Command,
+    CommitFlag,
+    KeysFlag,
+    ListFlag,
+    MatrixFlag,
+    MoveFlag,
+    ProductFlag,
+    RequantFlag,
+    SOp,
+    TopKFlag,
+    Unit,
+    VOp,
+)
 from gemmule.numerics.fixed import requant, requant_row, rshr, saturate
 from gemmule.numerics.rope import rope
 from gemmule.numerics.select import top_k
@@ -29,6 +42,7 @@ class Statement:
         self.list = np.zeros(config.list_entries, dtype=np.int64)
         self.keys, self.ids = (np.zeros(config.select_keys, dtype=np.int64) for _ in range(2))
         self.shadow, self.committed = (np.zeros(config.select_keys, dtype=np.int64) for _ in range(2))
+        self.mask: set[int] = set()
         self.predicates = [1, 0, 0, 0]
         self.contexts: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
@@ -158,30 +172,50 @@ class Statement:
         op, (m, n, k) = SOp(command.op), (self._length(f, name) for name in "mnk")
         src, first, dst = (f["src0"], f["src0_stride"]), f["first"] + 65536 * f["first_high"], f["dst"]
         high = ListFlag.HIGH in command.flags and op in (SOp.LIST_LOAD, SOp.LIST_STORE)
-        if op in (SOp.ARGMAX, SOp.IMPORTANCE, SOp.COMPARE) and not m * n:
+        if op in (SOp.ARGMAX, SOp.IMPORTANCE, SOp.COMPARE, SOp.PACK) and not m * n:
             return
         if op is SOp.ARGMAX:
             self.list[dst:dst + m] = first + self._planes(*src, m, n).argmax(axis=1)
         elif op is SOp.KEYS:
-            if command.flags:
+            if KeysFlag.FROM_IMPORTANCE in command.flags:
                 values = np.minimum(self.committed[first:first + n] >> min(f["shift"], 31), 2**24 - 1)
                 low, high = f["aux"] & 255, f["aux"] >> 8
                 sure = (np.arange(n) < low) | (np.arange(n) >= n - high)
                 self.keys[dst:dst + n] = np.where(sure, 2**24 - 1, values)
             else:
                 self.keys[dst:dst + n] = self._planes(*src, 1, n)[0] + 32768 << 8
-            self.ids[dst:dst + n] = first + np.arange(n)
+            if KeysFlag.KEEP_IDS not in command.flags:
+                self.ids[dst:dst + n] = first + np.arange(n)
+        elif op is SOp.TOP_K and TopKFlag.NONZERO in command.flags:
+            if k:
+                self.mask = {j for j in range(n) if self.keys[j]} | {j for j in self.mask if j >= n}
+                order = sorted(range(n), key=lambda j: self.keys[j] == 0)  # stable
+                self.list[dst:dst + n] = [self.ids[j] for j in order]
         elif op is SOp.TOP_K:
             kept = top_k(self.keys[:n], k)
-            self.keys[:len(kept)], self.ids[:len(kept)] = self.keys[kept], self.ids[kept]
-            self.list[dst:dst + len(kept)] = self.ids[:len(kept)]
+            if k:
+                self.mask = {*kept.tolist()} | {j for j in self.mask if j >= n}
+            self.list[dst:dst + len(kept)] = self.ids[kept]
+            if TopKFlag.KEEP not in command.flags:
+                self.keys[:len(kept)], self.ids[:len(kept)] = self.keys[kept], self.ids[kept]
         elif op is SOp.IMPORTANCE:
             self.shadow[first:first + n] += self._rows(self.spm, *src, m, n).sum(axis=0)
         elif op is SOp.COMMIT:
-            self.committed[first:first + n] = 0 if command.flags else (self.committed + self.shadow)[first:first + n]
+            if CommitFlag.FROM_KEYS in command.flags:
+                self.committed[first:first + n] = self.keys[first:first + n]
+            else:
+                self.committed[first:first + n] = 0 if command.flags else (
+                    self.committed + self.shadow)[first:first + n]
             self.shadow[first:first + n] = 0
         elif op is SOp.COMPARE:
             self.predicates[f["number"]] = int(self._rows(self.spm, *src, m, n).max() >= f["aux"])
+        elif op is SOp.PACK:
+            for i in range(m):
+                places = iter(range(-(-n // self.dim) * self.dim))
+                line = {at: self.spm[src[0] + j // self.dim * src[1] + i, j % self.dim]
+                        for j in sorted(self.mask) if j < n for at in [next(places)]}
+                for at in range(-(-n // self.dim) * self.dim):
+                    self.spm[dst + at // self.dim * src[1] + i, at % self.dim] = line.get(at, 0)
         elif op is SOp.LIST_LOAD:
             for j in range(n):
                 row, lane = f["src0"] + 2 * j // self.dim, 2 * j % self.dim

@@ -26,6 +26,7 @@ from gemmule.isa import (
     ProductFlag,
     RequantFlag,
     SOp,
+    TopKFlag,
     Unit,
     VOp,
     encode,
@@ -108,6 +109,11 @@ KEYS = through(make(Unit.SELECT, op=SOp.KEYS, src0=8, src0_stride=2, first=100),
 TOP_K = through(make(Unit.SELECT, op=SOp.TOP_K, dst=4), **by_register("n", "k"))
 IMPORTANT = [through(make(Unit.SELECT, op=SOp.IMPORTANCE, src0=8, src0_stride=20), **by_register("m", "n")),
              make(Unit.SELECT, op=SOp.COMMIT, n=64)]
+SPARSE = [make(Unit.SELECT, op=SOp.COMMIT, n=64), make(Unit.SELECT, op=SOp.IMPORTANCE, src0=8, n=3, first=5),
+          make(Unit.SELECT, op=SOp.IMPORTANCE, src0=9, n=2, first=20), make(Unit.SELECT, op=SOp.COMMIT, n=64),
+          make(Unit.SELECT, op=SOp.KEYS, flags=[KeysFlag.FROM_IMPORTANCE], n=40)]
+KEPT = through(make(Unit.SELECT, op=SOp.COMMIT, flags=[CommitFlag.FROM_KEYS]), **by_register("n"))
+PACK = through(make(Unit.SELECT, op=SOp.PACK, src0=8, src0_stride=20, dst=130), **by_register("m", "n"))
 FROM = replace(through(KEYS, first=0), flags=frozenset([KeysFlag.FROM_IMPORTANCE]))
 COMPARE = through(make(Unit.SELECT, op=SOp.COMPARE, src0=8, src0_stride=3, aux=250, number=2), m_cap=2, n_cap=2)
 ABSMAX = [make(Unit.VECTOR, op=VOp.ABSMAX, src0=row, src0_stride=9, m=8, n=8, context=context)
@@ -139,6 +145,15 @@ CASES: dict[str, Case] = {
     "top_k": (TOP_K, {"dst": (0, 9), **lengths("k")}, [KEYS], []),
     "importance": (FROM, {"shift": (0, 9), "aux": (0, 2, 3 << 8)}, IMPORTANT,
                    [make(Unit.SELECT, op=SOp.TOP_K, n=8, k=3)]),
+    "nonzero": (replace(TOP_K, flags=frozenset([TopKFlag.NONZERO])), {"dst": (0, 9), **lengths("n")}, SPARSE, []),
+    "top_k alone": (replace(TOP_K, flags=frozenset([TopKFlag.KEEP])), {**lengths("k")}, [KEYS],
+                    [make(Unit.SELECT, op=SOp.TOP_K, n=9, k=3, dst=20)]),
+    "kept": (KEPT, {"first": (0, 2), **lengths("n")}, [KEYS, make(Unit.SELECT, op=SOp.TOP_K, n=29, k=20)],
+             [replace(through(FROM, first=0, dst=0, n_reg=0, n_cap=18), flags=frozenset(KeysFlag)),
+              make(Unit.SELECT, op=SOp.TOP_K, flags=[TopKFlag.NONZERO], n=18, k=1),
+              through(PACK, m_reg=0, m_cap=1, n_reg=0, n_cap=18)]),
+    "pack": (PACK, {"src0": (8, 9), "src0_stride": (12, 20), "dst": (130, 131), **lengths("m", "n")},
+             [KEYS, make(Unit.SELECT, op=SOp.TOP_K, n=29, k=13)], []),
     "compare": (COMPARE, {"aux": (0, 256), "number": (1, 2, 3)}, [], []),
 }
 PARTS = [(name, field) for name, (_, values, _, _) in CASES.items() for field in values]

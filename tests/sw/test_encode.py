@@ -163,7 +163,11 @@ def test_pruning(file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     assert pruned["topk_cycles"] == timed["topk_cycles"] > 0
     assert pruned["cycles"] < 0.9 * whole["cycles"]
     assert timed["cycles"] == pytest.approx(pruned["cycles"], rel=0.02)
-    assert "rows that layers leave: 17, 11, 11; they were chosen in " in capsys.readouterr().out
+    assert pruned["cycles_dense"] == whole["cycles_dense"] == whole["cycles"]
+    assert pruned["cycles_with_selection"] == pruned["cycles"]
+    assert (pruned["kv_bytes"], pruned["kv_bytes_dense"]) == (2 * 24 * (21 + 17 + 11), 2 * 24 * 63)
+    assert pruned["prune"] == {"layers": [0.8, 0.5], "first": 1, "last": 1, "importance": "layer"}
+    assert "rows that layers leave: 17, 11, 11; TOP_K takes " in capsys.readouterr().out
     macs = sum(rows * (3 * 24 * 24) + 2 * rows * rows * 24 + left * (24 * 24 + 2 * 24 * 40)
                for rows, left in ((21, 17), (17, 11), (11, 11))) + 24 * 24 + 24 * 4
     assert pruned["utilization"] == pytest.approx(macs / (16 * pruned["cycles"]))
@@ -182,7 +186,8 @@ def test_refused_schedules(file: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
             (file, "layers: [0.5]\nfrist: 1", (), " has no key 'frist': an encoder's are layers, first, last, "),
             (file, "layers: [", (), "is no YAML: "),
             (file, "layers: [0.5]", ("--attention", "online"), "not by online attention: use exact"),
-            (decoder, "layers: [0.5]", (), "--prune needs an encoder, not ")):
+            (decoder, "layers: [0.5]", (), " must be keys with keep among them, for a decoder, not layers: such as "),
+            (file, "keep: 0.5", (), "must be keys with a list of layers among them, for an encoder: such as ")):
         schedule.write_text(text)
         assert run(monkeypatch, "run", "model", str(model), "--seq", "21", "--config", "tiny", "--prune",
                    str(schedule), *options) == 2

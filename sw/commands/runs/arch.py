@@ -20,6 +20,7 @@ from gemmule.sw.commands.shared.common import (
     conditions,
     read_config,
 )
+from gemmule.sw.commands.shared.prune import ScheduleOption
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import ARCHITECTURES, BITS, LAYER_SEARCHES, PHASES, SWEPT, check_choice
 
@@ -71,6 +72,7 @@ def arch(
         "--search", LAYER_SEARCHES,
         "Mapping of an encoder's layer: the first that fits, or each fused phase's optimum by branch and bound, "
         "certified on the simulator.")] = "first",
+    prune: ScheduleOption = None,
     explain: Annotated[bool, typer.Option(
         "--explain", help="Show what the search tried, what each bound cut, what won, and why "
                           "the rest lost.")] = False,
@@ -96,22 +98,26 @@ def arch(
       gemmule run arch llama-68m --phase prefill --seq 64 --bits int4
       gemmule run arch llama-68m --sweep seq --values 64,256,1024
       gemmule run arch bert-base --search branch-and-bound --explain
+      gemmule run arch gpt2 --seq 960 --prune examples/pruning/half.yaml
     """
     if explain and search == "first":
         raise InputError("--explain needs a --search that simulates, not first: use --search branch-and-bound")
     if values and not sweep:
         raise InputError("--values needs --sweep: say which length they are")
+    if prune and sweep:
+        raise InputError("--prune goes without --sweep, whose prompts are not pruned: leave one out")
     out, device = Output(json), read_config(config)
 
     from gemmule.compiler.importers.architectures import architecture
     from gemmule.io.progress import say, stderr
     from gemmule.sw.reports.figures import check_figure, operators_figure, sweep_figure
     from gemmule.sw.workloads.architectures import Work, run_architecture
+    from gemmule.sw.workloads.token_pruning import load_schedule
 
     found = architecture(name)
     work = Work(phase=phase, seq=seq, rows=rows, batch=batch, bits=bits, head_bits=head_bits, group=group,
                 context=context, effort=effort, search=search, attention=attention, softmax=softmax,
-                activation=activation, fusion=fusion)
+                activation=activation, fusion=fusion, pruning=load_schedule(prune, encoder=found.graph().encoder))
     if figure:
         check_figure(figure)
     with stderr.status(f"compiling and timing {name}"):
@@ -150,6 +156,8 @@ def _sweep(found: Architecture, device: Config, work: Work, what: str, text: str
 def _print(out: Output, device: Config, r: dict[str, Any]) -> None:
     from rich.table import Table
 
+    from gemmule.sw.reports.schedules import pruned_line
+
     what = {"decode": f"{r['rows']} row{'s' * (r['rows'] > 1)} behind {r['seq']}",
             "prefill": f"{r['seq']} tokens, {r['rows']} a pass",
             "encode": f"a sequence of {r['seq']} tokens"}[r["phase"]]
@@ -162,6 +170,8 @@ def _print(out: Output, device: Config, r: dict[str, Any]) -> None:
               f"{r['dram_bytes']:,} bytes from and to DRAM")
     out.print(f"program of {r['program_commands']:,} commands ({r['program_bytes']:,} bytes), {r['commands']:,} run in "
               f"{r['passes']:,} pass{'es' * (r['passes'] > 1)}; attention's scores are {r['scores']}")
+    if r["kept_rows_by_layer"]:
+        out.print(pruned_line(r))
     if r["search"]:
         found = r["search"]["phases"]
         gain = sum(part["cycles_first"] for part in found) / sum(part["cycles"] for part in found) - 1

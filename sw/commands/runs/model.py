@@ -23,6 +23,7 @@ from gemmule.sw.commands.shared.common import (
     read_config,
     write_trace,
 )
+from gemmule.sw.commands.shared.prune import ScheduleOption
 from gemmule.sw.commands.shared.texts import read_text
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import ACTIVATION, ATTENTION, BACKENDS, DEFAULT, MODELS_FOLDER, PHASES, SOFTMAX, check_choice
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from gemmule.compiler.ir import Network, TokenPruning
     from gemmule.config import Config
     from gemmule.isa import Command
+    from gemmule.sw.kv.pruning import Pruning
     from gemmule.sw.workloads.passes import EncoderPasses, Passes
 
 __all__ = ["model"]
@@ -70,10 +72,7 @@ def model(
         "--activation", ACTIVATION, "Form of activation functions, instead of the file's, which must be table.",
     )] = None,
     fusion: FusionOption = "on",
-    prune: Annotated[Path | None, typer.Option(
-        "--prune", metavar="SCHEDULE.yaml", show_default=False,
-        help="For encoders: rows leave behind the attention of layers, as this schedule says (docs/encoders.md).",
-    )] = None,
+    prune: ScheduleOption = None,
     backend: Annotated[str, choice(
         "--backend", BACKENDS, "model (exact, fast) or rtl (the Verilog under Verilator).")] = "model",
     effort: Annotated[int, typer.Option(
@@ -104,6 +103,7 @@ def model(
       gemmule run model bert.safetensors --seq 128
       gemmule run model encoder --text program.py
       gemmule run model bert.safetensors --seq 256 --prune schedule.yaml
+      gemmule run model smollm2 --seq 900 --prune examples/pruning/half.yaml
     """
     if timing_only and backend != "model":
         raise InputError("--timing-only needs --backend model, not rtl; drop one of the two")
@@ -115,21 +115,24 @@ def model(
 
     from gemmule.io.progress import say
     from gemmule.sw.device.timeline import timeline_of
+    from gemmule.sw.kv.pruning import Pruning
     from gemmule.sw.models.choices import activation_name, attention_of, choose, softmax_name
     from gemmule.sw.reports.figures import check_figure, run_figure
     from gemmule.sw.workloads.labels import first_window
-    from gemmule.sw.workloads.token_pruning import load_token_pruning
+    from gemmule.sw.workloads.pruned_passes import check_pruned
+    from gemmule.sw.workloads.token_pruning import load_schedule, schedule_record
 
     if figure:
         check_figure(figure)
     words = read_text(text, f"--text {text}") if text else None
-    pruning = load_token_pruning(prune) if prune else None
     loaded = _loaded(file)
+    pruning = load_schedule(prune, encoder=loaded.network.graph.encoder)
     network, standard = choose(loaded.network, attention, softmax, activation), attention == "standard"
     phase = _phase(phase, network.graph.encoder, str(file))
-    if pruning and phase != "encode":
-        raise InputError(f"--prune needs an encoder, not {file}, a decoder: its cache is pruned by `gemmule generate`")
     rows = _checked_rows(phase, seq, rows, batch, network.graph.whole_positions)
+    if isinstance(pruning, Pruning):
+        check_pruned(pruning, phase=phase, seq=seq, rows=rows, batch=batch, attention=attention_of(network, standard),
+                     fusion=fusion)
     tokens = first_window(loaded, str(file), words, seq, "--text") if words is not None else None
     ran = (_encoded if phase == "encode" else _decoded)(_Work(
         network=network, device=device, phase=phase, seq=seq, rows=rows, batch=batch, standard=standard,
@@ -137,10 +140,11 @@ def model(
         tokens=tokens, labels=loaded.labels,
         name=loaded.sha256 if network is loaded.network else f"{loaded.sha256} {attention} {softmax} {activation}"))
     say(f"compiled in {ran.compile_seconds:.2g} s, simulated in {ran.seconds:.2g} s")
-    record = ran.passes.record() | ran.passes.pruned() | {
+    record = ran.passes.record() | ran.pruned | {
         "file": str(file), "phase": phase, "seq": ran.seq, "rows": ran.rows, "batch": batch, "backend": backend,
         "attention": attention_of(network, standard), "softmax": softmax_name(network),
         "activation": activation_name(network), "fusion": fusion, "seed": seed,
+        "prune": schedule_record(pruning),
         "compile_seconds": ran.compile_seconds, "simulation_seconds": ran.seconds,
         "labels": ran.labels, "output_equals_interpreter": None if timing_only else ran.passes.equal}
     out.print(f"{conditions(device)}; seed {seed}", style="dim")
@@ -170,7 +174,7 @@ class _Work:
     standard: bool
     fused: bool
     effort: int
-    pruning: TokenPruning | None
+    pruning: Pruning | TokenPruning | None
     backend: str
     seed: int
     timing_only: bool
@@ -184,6 +188,8 @@ class _Ran:
     """What has run: the passes, and of how many rows."""
 
     passes: Passes | EncoderPasses
+    pruned: dict[str, Any]
+    """What a schedule did."""
     commands: Sequence[Command]
     seq: int
     rows: int
@@ -194,16 +200,18 @@ class _Ran:
 
 def _encoded(work: _Work) -> _Ran:
     """A sequence through an encoder."""
-    from gemmule.compiler.ir import Rows
+    from gemmule.compiler.ir import Rows, TokenPruning
     from gemmule.compiler.kept import compile_encoder_kept
     from gemmule.io.progress import stderr
     from gemmule.sw.workloads.labels import shares
-    from gemmule.sw.workloads.passes import EncoderPasses
+    from gemmule.sw.workloads.passes import EncoderPasses, encoding_cycles
 
     begin, seq, labels = time.perf_counter(), work.seq, None
+    pruning = work.pruning if isinstance(work.pruning, TokenPruning) else None
+    how: dict[str, Any] = {"sequence": seq, "standard": work.standard, "fused": work.fused}
     with stderr.status("compiling"):
-        program = compile_encoder_kept(work.network, work.name, work.device, sequence=seq, standard=work.standard,
-                                       fused=work.fused, pruning=work.pruning)
+        program = compile_encoder_kept(work.network, work.name, work.device, pruning=pruning, **how)
+        dense = compile_encoder_kept(work.network, work.name, work.device, **how) if pruning else None
     compiled = time.perf_counter()
     with (stderr.status(f"running on {work.backend}"),
           EncoderPasses(program, work.network, work.backend, work.seed, work.timing_only) as passes):
@@ -213,7 +221,8 @@ def _encoded(work: _Work) -> _Ran:
             seq = len(work.tokens)
             passes.run_rows(Rows.chain(work.tokens))
             labels = shares(work.network, passes.output, work.labels)
-    return _Ran(passes=passes, commands=program.commands, seq=seq, rows=seq, labels=labels,
+    pruned = passes.pruned() | ({"cycles_dense": encoding_cycles(dense, work.network, seq)} if dense else {})
+    return _Ran(passes=passes, pruned=pruned, commands=program.commands, seq=seq, rows=seq, labels=labels,
                 compile_seconds=compiled - begin, seconds=time.perf_counter() - compiled)
 
 
@@ -221,16 +230,22 @@ def _decoded(work: _Work) -> _Ran:
     """A pass behind a cache, or a prompt in passes."""
     from gemmule.compiler.kept import compile_kept
     from gemmule.io.progress import stderr
+    from gemmule.sw.kv.pruning import Pruning
     from gemmule.sw.workloads.passes import Passes
+    from gemmule.sw.workloads.pruned_passes import PrunedPasses, selection_beside
 
-    begin, seq, rows = time.perf_counter(), work.seq, work.rows
+    begin, seq, rows, pruning, selection = time.perf_counter(), work.seq, work.rows, work.pruning, None
     with stderr.status("compiling"):
         program = compile_kept(work.network, work.name, work.device, batch=work.batch, effort=work.effort,
                                fused=work.fused, standard=work.standard,
                                rows=min(rows, seq) if work.phase == "prefill" else rows)
+        if isinstance(pruning, Pruning):
+            selection = selection_beside(work.network, work.name, program, pruning)
     compiled = time.perf_counter()
+    how = work.backend, work.seed, work.timing_only
     with (stderr.status(f"running on {work.backend}"),
-          Passes(program, work.network, work.backend, work.seed, work.timing_only) as passes):
+          PrunedPasses(program, selection, work.network, pruning, *how)
+          if selection and isinstance(pruning, Pruning) else Passes(program, work.network, *how) as passes):
         if work.phase == "decode":
             passes.fill_cache(seq)
             passes.run(rows, 1)
@@ -238,8 +253,8 @@ def _decoded(work: _Work) -> _Ran:
             for at in range(0, seq, rows):
                 count = min(rows, seq - at)
                 passes.run(count, 1 if at + count == seq else 0)
-    return _Ran(passes=passes, commands=program.commands, seq=seq, rows=rows, compile_seconds=compiled - begin,
-                seconds=time.perf_counter() - compiled)
+    return _Ran(passes=passes, pruned=passes.pruned(), commands=program.commands, seq=seq, rows=rows,
+                compile_seconds=compiled - begin, seconds=time.perf_counter() - compiled)
 
 
 def _loaded(file: Path) -> ModelFile:
@@ -287,6 +302,8 @@ def _phase(phase: str, encoder: bool, file: str) -> str:
 def _print(out: Output, device: Config, r: dict[str, Any]) -> None:
     from rich.table import Table
 
+    from gemmule.sw.reports.schedules import pruned_line
+
     what = f"{r['rows']} rows behind {r['seq']}" if r["phase"] == "decode" else f"{r['seq']} tokens, {r['rows']} a pass"
     if r["phase"] == "encode":
         what = f"a sequence of {r['seq']} tokens"
@@ -303,8 +320,7 @@ def _print(out: Output, device: Config, r: dict[str, Any]) -> None:
         table.add_row(part["name"], *(f"{part[key]:,}" for key in ("matrix_cycles", "vector_cycles", "weight_bytes")))
     out.console.print(table)
     if r["kept_rows_by_layer"]:
-        out.print(f"rows that layers leave: {', '.join(map(str, r['kept_rows_by_layer']))}; they were chosen in "
-                  f"{r['topk_cycles']:,} cycles, {r['topk_exposed_cycles']:,} of which nothing else used")
+        out.print(pruned_line(r))
     if r["labels"]:
         out.print("the text is of: " + ", ".join(f"{name} {share:.1%}" for name, share in r["labels"].items()))
     if r["output_equals_interpreter"] is not None:

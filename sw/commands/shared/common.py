@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ActivationOption", "AttentionOption", "ComputeOption", "ConfigOption", "FigureOption", "FusionOption",
     "HtmlOption", "JsonOption", "ModelOption", "Output", "SeedOption", "ShapeOption", "SoftmaxOption", "TraceOption",
-    "WeightsOption", "choice", "conditions", "read_config", "write_trace",
+    "SkipZerosOption", "WeightsOption", "choice", "conditions", "read_config", "write_trace",
 ]
 
 def choice(option: str, known: tuple[str, ...], text: str) -> Any:
@@ -82,6 +82,9 @@ WeightsOption = Annotated[str | None, typer.Option(
     help="Weights of target and draft: int8, or int4 in groups of 32 (converted from int8 if the model has those; the "
          "logits layer stays int8). Default: the model's own. A published model is quantised to these weights: int8, "
          "or int4 by the second-order method.")]
+SkipZerosOption = Annotated[bool, typer.Option(
+    "--skip-zeros", help="Do not load weights of the target's MLP that meet only zeros: behind ReLU and its square "
+                          "most do. The text is the same. Values are computed on the device.")]
 ModelOption = Annotated[str, typer.Option(
     "--model", metavar="|".join((*MODELS, *PUBLISHED, "FILE")), autocompletion=lambda: [*MODELS, *PUBLISHED],
     help="Bundled models: small (for RTL and quick tests) or default, which is small if no other is installed. "

@@ -1,4 +1,4 @@
-"""The option that prunes a cache."""
+"""The option that prunes, of commands that generate and of those that run passes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,18 @@ from gemmule.sw.errors import InputError
 if TYPE_CHECKING:
     from gemmule.sw.kv.pruning import Pruning
 
-__all__ = ["PruneOption", "read_pruning"]
+__all__ = ["PruneOption", "ScheduleOption", "read_pruning"]
 
 PruneOption = Annotated[Path | None, typer.Option(
     "--prune", metavar="FILE", show_default=False,
     help="Prune the target's KV cache by this schedule (YAML): keep, every, first, last, whole, score, page. The "
          "select unit chooses rows at fixed positions, or pages for each row (score: pages), so every method decodes "
          "the same text as ar with the same schedule.")]
+
+ScheduleOption = Annotated[Path | None, typer.Option(
+    "--prune", metavar="FILE", show_default=False,
+    help="Schedule of pruning (YAML). Decoders: rows of the cache that are kept (docs/pruning.md), for decode; "
+         "encoders: rows that leave behind the attention of layers (docs/encoders.md).")]
 
 
 def read_pruning(path: Path | None, launch: str, batch: int) -> Pruning | None:

@@ -113,7 +113,11 @@ class Settings:
         from gemmule.sw.device.interpreted import interprets
 
         return interprets(self.compute, pair.parameters, backend=self.backend, launch=self._launch,
-                          lengths=self.draft_lengths, pruned=self.prune is not None)
+                          lengths=self.draft_lengths, chosen=self._chooses(pair))
+
+    def _chooses(self, pair: Pair) -> bool:
+        """Whether the device chooses what it loads."""
+        return self.prune is not None or pair.skips
 
     def session(self, config: Config, pair: Pair) -> Session:
         """A device with the models on it, as the method needs them."""
@@ -131,7 +135,7 @@ class Settings:
 
         return Session(config, pair=pair, general=self.temperature > 0, batch=self.batch, rows=self._rows,
                        prefill=self.prefill_rows, pruning=self.pruning,
-                       interpreted=interprets(self.compute, pair.parameters, pruned=self.prune is not None))
+                       interpreted=interprets(self.compute, pair.parameters, chosen=self._chooses(pair)))
 
     @property
     def _launch(self) -> str:

@@ -7,7 +7,7 @@ import pytest
 from gemmule.config import Config
 from gemmule.isa import AddFlag as A
 from gemmule.isa import ColumnFlag as C
-from gemmule.isa import CommitFlag, CompareFlag, Dyn, ImportanceFlag, KeysFlag, SOp, Unit, VOp
+from gemmule.isa import CommitFlag, CompareFlag, Dyn, ImportanceFlag, KeysFlag, SOp, TopKFlag, Unit, VOp
 from gemmule.isa import MatrixFlag as M
 from gemmule.isa import MoveFlag as L
 from gemmule.isa import NormFlag as N
@@ -97,6 +97,8 @@ HULLS = {
     "compare wide": (select, SOp.COMPARE, (CompareFlag.WIDE, CompareFlag.INVERT), {}, "src0", SPM, 2 * 21 + 4 + 10),
     "list load": (select, SOp.LIST_LOAD, (), {}, "src0", SPM, 5),  # 11 entries, two a row
     "list store": (select, SOp.LIST_STORE, (), {}, "dst", SPM, 5),
+    "pack": (select, SOp.PACK, (), {}, "src0", SPM, 2 * 21 + 4),
+    "packed": (select, SOp.PACK, (), {}, "dst", SPM, 2 * 21 + 4),
     # entries of other memories
     "index list of a load": (move, Unit.LOAD, (L.INDEXED,), {}, "list", ENTRIES, 2),
     "index list of a store": (move, Unit.STORE, (L.INDEXED,), {}, "list", ENTRIES, 2),
@@ -107,8 +109,10 @@ HULLS = {
     "ids of keys": (select, SOp.KEYS, (), {}, "first", IDS, 10),
     "survivors": (select, SOp.TOP_K, (), {}, "dst", ENTRIES, 2),
     "survivors, all": (select, SOp.TOP_K, (), {"k": 99}, "dst", ENTRIES, 10),
+    "all keys": (select, SOp.TOP_K, (TopKFlag.NONZERO,), {}, "dst", ENTRIES, 10),
     "importance added": (select, SOp.IMPORTANCE, (), {}, "first", KEYS, 10),
     "commit": (select, SOp.COMMIT, (CommitFlag.CLEAR,), {"src0": 65535}, "first", KEYS, 10),
+    "kept importance": (select, SOp.COMMIT, (CommitFlag.FROM_KEYS,), {"src0": 65535}, "first", KEYS, 10),
     "list filled": (select, SOp.LIST_LOAD, (), {}, "dst", ENTRIES, 10),
     "list read": (select, SOp.LIST_STORE, (), {"src0": 65535}, "first", ENTRIES, 10),
 }
@@ -148,6 +152,7 @@ def test_dynamic_rows_move_the_hull() -> None:
         (select, SOp.KEYS, "first", Dyn.SRC1, IDS, 10, {}),
         (select, SOp.LIST_STORE, "first", Dyn.SRC1, ENTRIES, 10, {}),
         (select, SOp.LIST_STORE, "dst", Dyn.DST, SPM, 5, {}),
+        (select, SOp.PACK, "dst", Dyn.DST, SPM, 46, {}),
     ):
         stride = 100 if rows >= SPM else 16
         for beyond, fault in ((0, "none"), (1, "rows")):
@@ -190,6 +195,7 @@ def test_other_rules_of_rows() -> None:
         (select(SOp.COMPARE, m=row_max + 1, n=65535, src0_stride=0), "none"),
         (select(SOp.TOP_K, n=KEYS), "none"),
         (select(SOp.TOP_K, n=KEYS + 1), "rows"),
+        (select(SOp.PACK, n=KEYS, src0_stride=0), "none"), (select(SOp.PACK, n=KEYS + 1, src0_stride=0), "rows"),
         (select(SOp.COMPARE, number=0), "illegal"),
         (select(SOp.COMPARE, number=0, m=0), "illegal"),
         (select(SOp.ARGMAX, number=0), "none"),
@@ -275,9 +281,9 @@ def test_zero_lengths_are_not_checked() -> None:
     commands += [(vector(VOp.WORD_TABLE, src0=1024 - 257, m=0, n=0), "rows")]  # always 2 * 513 bytes
     commands += [(vector(VOp.ROPE, R.WIDE, m=0), "illegal"), (select(SOp.TOP_K, ImportanceFlag.WIDE, n=0), "illegal")]
     commands += [(select(op, src0=65535, dst=65535, first=65535, n=0), "none") for op in SOp]
-    # rows count for three operations, k for one
+    # rows count for four operations, k for one
     far = {"src0": 65535, "dst": 65535, "first": 65535}
-    rows = (SOp.ARGMAX, SOp.IMPORTANCE, SOp.COMPARE)
+    rows = (SOp.ARGMAX, SOp.IMPORTANCE, SOp.COMPARE, SOp.PACK)
     commands += [(select(op, m=0, **far), "none" if op in rows else "rows") for op in SOp]
     commands += [(select(op, k=0, **far), "none" if op is SOp.TOP_K else "rows") for op in SOp]
     fault_of(commands, TINY)

@@ -114,7 +114,7 @@ def test_flags_of_every_operation() -> None:
     softmax = visible * 4 + visible * 16 + visible * 2
     product = 2  # alone, WIDE
     plain = 4  # TABLE, ABSMAX, WORD_TABLE, RESCALE
-    selects = 2 + 2 + 1 + 2 + 4 + 4 + 2 + 2
+    selects = 2 + 4 + 3 + 2 + 5 + 4 + 2 + 2 + 1
     rows = requant + rope + product + add + norm_stat + norm_apply + gelu + softmax + plain
     assert legal == moves + 4 * 15 + rows + selects
 

@@ -67,6 +67,43 @@ def test_survivors_and_cycles(lanes: int) -> None:
     run_bench(dut, bench, cycles=100000)
 
 
+def test_what_is_not_zero_comes_first() -> None:
+    """One filter marks and gives the keys that are not 0, a second one the others; the first begins at once."""
+    lanes, rng = 4, np.random.default_rng(12)
+    dut = Radix(lanes=lanes, entries=64, index_bits=16)
+
+    async def bench(ctx) -> None:  # type: ignore[no-untyped-def]
+        ctx.set(dut.nonzero, 1)
+        for n, share in ((1, 0.0), (1, 1.0), (13, 0.4), (40, 0.1), (40, 0.0), (40, 1.0)):
+            keys, groups = np.where(rng.random(n) < share, rng.integers(1, 1 << 24, n), 0), -(-n // lanes)
+            padded = np.concatenate([keys, rng.integers(0, 1 << 24, 2 * lanes)])
+            ctx.set(dut.start, 1)
+            ctx.set(dut.n, n)
+            ctx.set(dut.k, 1)
+            await ctx.tick()
+            ctx.set(dut.start, 0)
+            reads, kept, marked = [], [], []
+            for x in range(1, 2 * (groups + 4) + 1):
+                if ctx.get(dut.valid):
+                    at = next(entry for cycle, entry in reads if cycle == x - 3)
+                    found = [at + i for i in range(lanes) if ctx.get(dut.keep) >> i & 1]
+                    assert ctx.get(dut.count) == len(found)
+                    kept += found
+                    marked += found if ctx.get(dut.mark) else []
+                assert ctx.get(dut.finish) == (x == 2 * (groups + 4))
+                entry = ctx.get(dut.r_entry) if ctx.get(dut.r_en) else None
+                if entry is not None:
+                    reads.append((x, entry))
+                await ctx.tick()
+                if entry is not None:
+                    for i in range(lanes):
+                        ctx.set(dut.keys[i], int(padded[entry + i]) | entry + i << 24)
+            assert kept == [*np.flatnonzero(keys), *np.flatnonzero(keys == 0)]
+            assert marked == list(np.flatnonzero(keys))
+
+    run_bench(dut, bench, cycles=10000)
+
+
 class Spread(wiring.Component):
     """Eight lanes through :func:`spread`."""
 

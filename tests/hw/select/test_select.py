@@ -15,7 +15,7 @@ from gemmule.hw.flow.lint import lint
 from gemmule.hw.flow.verilog import verilog_of
 from gemmule.hw.select import radix as select_radix
 from gemmule.hw.select.select import Select
-from gemmule.isa import ArgmaxFlag, CommitFlag, CompareFlag, ImportanceFlag, KeysFlag, ListFlag, SOp
+from gemmule.isa import ArgmaxFlag, CommitFlag, CompareFlag, ImportanceFlag, KeysFlag, ListFlag, SOp, TopKFlag
 from gemmule.numerics.select import accumulate_importance, argmax_rows, top_k
 from gemmule.timing import Timing
 
@@ -56,17 +56,21 @@ def schedule(dim: int, c: Command) -> tuple[int, list[tuple[int, int]]]:
     row_groups = [(i, g) for i in range(rows) for g in range(groups)]
     order = {
         SOp.ARGMAX: row_groups, SOp.COMPARE: row_groups, SOp.KEYS: [(0, g) for g in range(groups)],
-        SOp.IMPORTANCE: [(i, g) for g in range(groups) for i in range(rows)],
+        SOp.IMPORTANCE: [(i, g) for g in range(groups) for i in range(rows)], SOp.PACK: row_groups,
     }.get(SOp(c["op"]), [])
     reads = [c["src0"] + i + g * c["src0_stride"] + plane * (c["src0_stride"] // 2)
              for i, g in order for plane in range(planes)]
     timed = [(1 + step, row) for step, row in enumerate(reads)]
+    if c["op"] == SOp.PACK:  # a step behind each row's groups reads nothing
+        timed = [(1 + step + step // groups, row) for step, row in enumerate(reads)]
     list_rows = -(-c["n"] // half)
     if c["op"] == SOp.LIST_LOAD:
         timed = [(1 + i * half, c["src0"] + i) for i in range(list_rows)]
     match c["op"]:
         case SOp.TOP_K:
-            return 6 * (groups + 4) + groups + 4, []
+            return 2 * (groups + 4) if has(c, TopKFlag.NONZERO) else 6 * (groups + 4) + groups + 4, []
+        case SOp.PACK:
+            return rows * (groups + 1) + 5, timed
         case SOp.ARGMAX | SOp.COMPARE:
             return len(reads) + 8, timed
         case SOp.LIST_LOAD | SOp.LIST_STORE:
@@ -86,14 +90,14 @@ class Golden:
         self.dim, self.indices = config.dim, 1 << config.index_bits
         keys, zeros = config.select_keys, lambda n: np.zeros(n, dtype=np.int64)
         self.key, self.id, self.committed, self.shadow = zeros(keys), zeros(keys), zeros(keys), zeros(keys)
-        self.list = zeros(config.list_entries)
+        self.mask, self.list = zeros(keys), zeros(config.list_entries)
         self.best, self.best_id = zeros(config.stat_rows), zeros(config.stat_rows)
         self.predicates = [1, 0, 0, 0]
 
     def scramble(self, rng: np.random.Generator) -> None:
         """Random contents, of which many are near what they saturate to."""
         for name, top in (("key", KEY_MAX), ("id", self.indices - 1), ("committed", WORD_MAX), ("shadow", WORD_MAX),
-                          ("list", self.indices - 1), ("best_id", self.indices - 1)):
+                          ("list", self.indices - 1), ("best_id", self.indices - 1), ("mask", 1)):
             values = rng.integers(0, top + 1, len(getattr(self, name)))
             near = rng.random(len(values)) < 0.3
             setattr(self, name, np.where(near, top - rng.integers(0, 70000, len(values)) % (top + 1), values))
@@ -125,16 +129,25 @@ class Golden:
             if not reads_planes(c):
                 j = np.arange(n)
                 keys = np.where((j < (aux & 255)) | (j >= n - (aux >> 8)), KEY_MAX, keys)
-            self.key[dst:dst + n], self.id[dst:dst + n] = keys, first + np.arange(n)
+            self.key[dst:dst + n] = keys
+            if not has(c, KeysFlag.KEEP_IDS):
+                self.id[dst:dst + n] = first + np.arange(n)
+        elif c["op"] == SOp.TOP_K and has(c, TopKFlag.NONZERO):
+            zero = self.key[:n] == 0
+            self.list[dst:dst + n] = [*self.id[:n][~zero], *self.id[:n][zero]]
+            self.mask[:n] = ~zero
         elif c["op"] == SOp.TOP_K:
             kept = top_k(self.key[:n], c["k"])
-            for name in ("key", "id"):
+            self.mask[:n] = np.isin(np.arange(n), kept)
+            self.list[dst:dst + len(kept)] = self.id[kept]
+            for name in ("key", "id") if not has(c, TopKFlag.KEEP) else ():
                 getattr(self, name)[:len(kept)] = getattr(self, name)[kept]
-            self.list[dst:dst + len(kept)] = self.id[:len(kept)]
         elif c["op"] == SOp.IMPORTANCE:
             self.shadow[here] = accumulate_importance(self.shadow[here], x)
         elif c["op"] == SOp.COMMIT:
-            if not has(c, CommitFlag.DISCARD):
+            if has(c, CommitFlag.FROM_KEYS):
+                self.committed[here] = self.key[here]
+            elif not has(c, CommitFlag.DISCARD):
                 self.committed[here] = np.minimum(self.committed[here] + self.shadow[here], WORD_MAX)
             if has(c, CommitFlag.CLEAR):
                 self.committed[here] = 0
@@ -144,6 +157,15 @@ class Golden:
             limit = aux - 65536 if wide and aux >= 32768 else aux
             self.predicates[c["number"]] = int(((signed if wide else x).max() >= limit)
                                                != has(c, CompareFlag.INVERT))
+        elif c["op"] == SOp.PACK:
+            groups, found = -(-n // self.dim), []
+            for i in range(m):
+                kept = x[i][self.mask[:n] == 1].astype(np.uint8)
+                line = np.zeros(groups * self.dim, dtype=np.uint8)
+                line[:len(kept)] = kept
+                found += [(dst + i + g * c["src0_stride"], line[g * self.dim:][:self.dim].tobytes())
+                          for g in range(groups)]
+            return found
         elif c["op"] == SOp.LIST_LOAD:
             words = spm[c["src0"]:].reshape(-1).view("<u2")[:n].astype(np.int64)
             high, old = has(c, ListFlag.HIGH), self.list[dst:dst + n]
@@ -174,7 +196,8 @@ def memories(dut: Select, golden: Golden):  # type: ignore[no-untyped-def]
     """(name, row of the memory, value) of everything that the unit remembers."""
     dim = golden.dim
     for e in range(len(golden.key)):
-        yield "key", e, dut.keys.banks[e % dim].data[e // dim], int(golden.key[e] | golden.id[e] << 24)
+        for name, memory in (("key", dut.keys), ("id", dut.ids), ("mask", dut.pack.mask)):
+            yield name, e, memory.banks[e % dim].data[e // dim], int(getattr(golden, name)[e])
         for name in ("committed", "shadow"):
             memory = getattr(dut.importance, name)
             yield name, e, memory.banks[e % dim].data[e // dim], int(getattr(golden, name)[e])
@@ -240,9 +263,14 @@ def simulate(config: Config, commands: list[Command], spm: np.ndarray, *, seed: 
                 after, reads = schedule(config.dim, c)
                 assert cycle == issue + after, f"seed {seed}: {c} finished after {cycle - issue}, not {after} cycles"
                 assert trace.reads == [(issue + x, row) for x, row in reads], f"seed {seed}: reads of {c}"
-                assert [w[1:] for w in trace.writes] == rows, f"seed {seed}: rows written by {c}"
-                assert [w[0] for w in trace.writes] == [
-                    issue + (i + 1) * (config.dim // 2) + 4 for i in range(len(rows))]
+                if c["op"] == SOp.PACK:  # a row a step, the place of a row of zeros with the columns behind it
+                    assert dict(w[1:] for w in trace.writes) == dict(rows), f"seed {seed}: rows written by {c}"
+                    assert [w[0] for w in trace.writes] == sorted({w[0] for w in trace.writes})
+                    assert len(rows) <= len(trace.writes) <= len(rows) + c["m"]
+                else:
+                    assert [w[1:] for w in trace.writes] == rows, f"seed {seed}: rows written by {c}"
+                    assert [w[0] for w in trace.writes] == [
+                        issue + (i + 1) * (config.dim // 2) + 4 for i in range(len(rows))]
                 trace.reads.clear()
                 trace.writes.clear()
                 for name, e, place, value in memories(dut, golden):
@@ -278,8 +306,9 @@ def random_command(rng: random.Random, config: Config, op: SOp) -> Command:
                 aux=rng.randrange(65536), number=rng.randint(1, 3), first=rng.randint(0, keys - n),
                 dst=rng.randint(0, keys - n))
     flags = {
-        SOp.ARGMAX: (ArgmaxFlag.CONTINUE,), SOp.KEYS: (KeysFlag.FROM_IMPORTANCE,),
-        SOp.IMPORTANCE: (ImportanceFlag.WIDE,), SOp.COMMIT: (CommitFlag.DISCARD, CommitFlag.CLEAR),
+        SOp.ARGMAX: (ArgmaxFlag.CONTINUE,), SOp.KEYS: tuple(KeysFlag), SOp.TOP_K: (rng.choice(tuple(TopKFlag)),),
+        SOp.IMPORTANCE: (ImportanceFlag.WIDE,),
+        SOp.COMMIT: rng.choice(((CommitFlag.DISCARD, CommitFlag.CLEAR), (CommitFlag.FROM_KEYS,))),
         SOp.COMPARE: (CompareFlag.INVERT, CompareFlag.WIDE),
         SOp.LIST_LOAD: (ListFlag.HIGH,), SOp.LIST_STORE: (ListFlag.HIGH,),
     }.get(op, ())
@@ -291,9 +320,11 @@ def random_command(rng: random.Random, config: Config, op: SOp) -> Command:
     if op == SOp.ARGMAX:
         c["dst"] = rng.randint(0, entries - m)
     if op == SOp.TOP_K:
-        c["dst"] = rng.randint(0, entries - min(n, c["k"]))
+        c["dst"] = rng.randint(0, entries - (n if has(c, TopKFlag.NONZERO) else min(n, c["k"])))
     if op == SOp.LIST_STORE:
         c["first"], c["dst"] = rng.randint(0, entries - n), rng.randrange(1000)
+    if op == SOp.PACK:
+        c["dst"] = rng.randrange(1000)
     if op == SOp.LIST_LOAD:
         c["dst"] = rng.randint(0, entries - n)
     if op == SOp.KEYS and not reads_planes(c):
@@ -304,7 +335,7 @@ def random_command(rng: random.Random, config: Config, op: SOp) -> Command:
 
 
 @pytest.mark.parametrize(("dim", "count", "index_bits"), [
-    (2, 50, 18), (4, 60, 16), (4, 60, 18), (8, 40, 18), (16, 24, 16)])
+    (2, 56, 18), (4, 66, 16), (4, 66, 18), (8, 45, 18), (16, 27, 16)])
 def test_random_commands(dim: int, count: int, index_bits: int) -> None:
     seed = 100 + dim
     print(f"seed {seed}")
@@ -320,7 +351,7 @@ def test_random_commands(dim: int, count: int, index_bits: int) -> None:
 def test_widest_unit() -> None:
     config, rng = device(64), random.Random(64)
     commands = [random_command(rng, config, op) for op in (
-        SOp.KEYS, SOp.TOP_K, SOp.ARGMAX, SOp.IMPORTANCE, SOp.COMMIT, SOp.LIST_STORE)]
+        SOp.KEYS, SOp.TOP_K, SOp.ARGMAX, SOp.IMPORTANCE, SOp.COMMIT, SOp.LIST_STORE, SOp.PACK)]
     simulate(config, commands, random_spm(np.random.default_rng(64), 64), seed=64)
 
 
@@ -333,7 +364,8 @@ def test_ids_of_18_bits() -> None:
     stores = [command(SOp.LIST_STORE, *flags, n=21, first=39, dst=500) for flags in ((), (ListFlag.HIGH,))]
     maxima = [command(SOp.ARGMAX, m=3, n=22, src0_stride=8, dst=41, first=first)
               for first in (65530, 3 * 65536 - 5, 4 * 65536 - 9)]
-    keys = [command(SOp.KEYS, n=30, src0_stride=4, first=131065), command(SOp.TOP_K, n=30, k=9, dst=44)]
+    keys = [command(SOp.KEYS, n=30, src0_stride=4, first=131065), command(SOp.TOP_K, TopKFlag.KEEP, n=30, k=5, dst=80),
+            command(SOp.TOP_K, n=30, k=9, dst=44)]
     commands = [low, high, *stores, high, *stores, low, *stores]
     for change in (*maxima, keys):
         commands += [*(change if isinstance(change, list) else [change]), *stores]
@@ -400,3 +432,35 @@ def test_wrong_latency_is_refused() -> None:
     config = device(4)
     message = rejection(lambda: Select(config=config, timing=Timing(select_write=5)))
     assert message == "select_write must be 4, as built, not 5"
+
+
+@pytest.mark.parametrize(("dim", "n", "share"), [
+    (4, 30, 0.3), (4, 16, 0.0), (4, 33, 1.0), (8, 64, 0.1), (8, 21, 0.6), (16, 5, 0.5)])
+def test_columns_that_are_not_zero(dim: int, n: int, share: float) -> None:
+    """Importance marks the columns of which a row is not 0; they are listed, and packed side by side."""
+    rng, m, stride = np.random.default_rng(7), 3, 8
+    spm = random_spm(rng, dim)
+    used = rng.random(-(-n // dim) * dim) < share
+    for group in range(-(-n // dim)):
+        rows = rng.integers(0, 256, (m, dim), dtype=np.uint8)
+        spm[8 + group * stride:][:m] = np.where(used[group * dim:][:dim], rows, 0)
+    to = command(SOp.PACK, m=m, n=n, src0=8, src0_stride=stride, dst=512)
+    simulate(device(dim), [
+        command(SOp.COMMIT, CommitFlag.CLEAR, n=n), command(SOp.IMPORTANCE, m=m, n=n, src0=8, src0_stride=stride),
+        command(SOp.COMMIT, n=n), command(SOp.KEYS, KeysFlag.FROM_IMPORTANCE, n=n),
+        command(SOp.TOP_K, TopKFlag.NONZERO, n=n, k=1, dst=3), to, to | {"n": max(1, n - 3)},
+        command(SOp.TOP_K, n=n, k=1 + n // 3, dst=3), to | {"dst": 300},
+    ], spm, seed=7)
+
+
+def test_cascade() -> None:
+    """Importance goes on through a choice: kept keys become importance again, and their ids stay."""
+    dim, n, k = 4, 40, 23
+    spm = random_spm(np.random.default_rng(8), dim)
+    add = command(SOp.IMPORTANCE, ImportanceFlag.WIDE, m=2, src0=4, src0_stride=4)
+    keys = command(SOp.KEYS, KeysFlag.FROM_IMPORTANCE, first=0)
+    simulate(device(dim), [
+        command(SOp.COMMIT, CommitFlag.CLEAR, n=n), add | {"n": n}, command(SOp.COMMIT, n=n), keys | {"n": n},
+        command(SOp.TOP_K, n=n, k=k, dst=0), command(SOp.COMMIT, CommitFlag.FROM_KEYS, n=k), add | {"n": k},
+        command(SOp.COMMIT, n=k), command(SOp.KEYS, KeysFlag.FROM_IMPORTANCE, KeysFlag.KEEP_IDS, n=k, aux=1 | 2 << 8),
+        command(SOp.TOP_K, n=k, k=9, dst=50)], spm, seed=8)

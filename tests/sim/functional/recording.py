@@ -53,7 +53,8 @@ class RecordingMemory(Memory):
             setattr(self, name, _Recorded(self.log, space, getattr(self, name), whole=True))
         for names, space in (
             (("list",), Space.LIST), (("keys", "ids"), Space.KEYS), (("committed",), Space.COMMITTED),
-            (("shadow",), Space.SHADOW), (("best", "best_ids"), Space.RUNNING), (("predicates",), Space.PREDICATE),
+            (("shadow",), Space.SHADOW), (("mask",), Space.MASK),
+            (("best", "best_ids"), Space.RUNNING), (("predicates",), Space.PREDICATE),
             (("maximum", "reciprocal", "length", "total", "rise", "center", "root", "half"), Space.STATISTICS),
         ):
             for name in names:

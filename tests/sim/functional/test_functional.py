@@ -61,7 +61,7 @@ def memory(config: Config) -> Memory:
 
 
 STATE = ("spm", "acc", "weights", "table", "words", "maximum", "reciprocal", "length", "total", "rise", "center",
-         "root", "half", "keys", "ids", "committed", "shadow", "list", "best", "best_ids", "dram")
+         "root", "half", "keys", "ids", "committed", "shadow", "mask", "list", "best", "best_ids", "dram")
 
 
 def check(memory: Memory, config: Config, command: Command,

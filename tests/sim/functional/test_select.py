@@ -19,6 +19,7 @@ from gemmule.isa import (
     ListFlag,
     MoveFlag,
     SOp,
+    TopKFlag,
     Unit,
     decode_table,
     encode_program,
@@ -38,7 +39,7 @@ CONFIGS = [
     Config(name="narrow", dim=4, bus_bytes=4, spm_kib=4, spm_banks=4, acc_kib=4, acc_banks=4, stat_rows=16,
            select_keys=64, list_entries=128, index_bits=16),
 ]
-STATE = ("spm", "keys", "ids", "committed", "shadow", "list", "best", "best_ids", "dram")
+STATE = ("spm", "keys", "ids", "committed", "shadow", "mask", "list", "best", "best_ids", "dram")
 TOP = (1 << 32) - 1
 
 
@@ -57,6 +58,7 @@ def memory(config: Config) -> Memory:
     memory.ids[:] = rng.integers(0, 1 << 16, memory.ids.shape)
     memory.committed[:] = rng.integers(0, 1 << 32, memory.committed.shape)
     memory.shadow[:] = rng.integers(0, 1 << 32, memory.shadow.shape)
+    memory.mask[:] = rng.random(memory.mask.shape) < 0.4
     memory.list[:] = rng.integers(0, 1 << 16, memory.list.shape)
     memory.best[:] = rng.integers(-40_000 // 2, 32_768, memory.best.shape)
     memory.best_ids[:] = rng.integers(0, 1 << 16, memory.best_ids.shape)
@@ -154,18 +156,60 @@ def test_keys_of_importance(memory: Memory, config: Config, shift: int, down: in
 
 
 @pytest.mark.parametrize("k", [0, 1, 5, 17, 40, 41, 60])
-def test_top_k(memory: Memory, config: Config, k: int) -> None:
+@pytest.mark.parametrize("alone", [False, True])
+def test_top_k(memory: Memory, config: Config, alone: bool, k: int) -> None:
     """k of 41 keys with many ties, by repeated search of the largest; the first of equal ones wins."""
     n = 41
     keys = memory.keys[:n].tolist()
     kept: list[int] = []
     while len(kept) < min(k, n):
         kept.append(max((j for j in range(n) if j not in kept), key=lambda j: (keys[j], -j)))
-    expected = select(memory, config, SOp.TOP_K, n=n, k=k, dst=13)
+    expected = select(memory, config, SOp.TOP_K, [TopKFlag.KEEP] * alone, n=n, k=k, dst=13)
     old = {name: expected[name].copy() for name in ("keys", "ids")}
     for place, j in enumerate(sorted(kept)):
-        expected["keys"][place], expected["ids"][place] = old["keys"][j], old["ids"][j]
+        if not alone:
+            expected["keys"][place], expected["ids"][place] = old["keys"][j], old["ids"][j]
         expected["list"][13 + place] = old["ids"][j]
+    for j in range(n if k else 0):
+        expected["mask"][j] = j in kept
+    same(memory, expected)
+
+
+@pytest.mark.parametrize(("n", "k"), [(41, 1), (7, 60), (1, 1), (9, 0)])
+def test_top_k_of_what_is_not_zero(memory: Memory, config: Config, n: int, k: int) -> None:
+    """Every key is listed, those of 0 last; k only says whether there is anything to do."""
+    expected = select(memory, config, SOp.TOP_K, [TopKFlag.NONZERO], n=n, k=k, dst=13)
+    nonzero = [j for j in range(n) if expected["keys"][j]]
+    others = [j for j in range(n) if j not in nonzero]
+    assert n < 41 or (len(nonzero) > 20 and len(others) > 2)
+    for place, j in enumerate([*nonzero, *others] if k else []):
+        expected["list"][13 + place] = expected["ids"][j]
+        expected["mask"][j] = j in nonzero
+    same(memory, expected)
+
+
+@pytest.mark.parametrize("n", [1, 7, 23])
+def test_pack(memory: Memory, config: Config, n: int) -> None:
+    """The marked columns of each row, then zeros to the end of the last group."""
+    x = operand(memory.spm, 6, 5, 3, n, 1, signed=False)
+    expected = select(memory, config, SOp.PACK, m=3, n=n, src0=6, src0_stride=5, dst=120)
+    for i in range(3):
+        line = [x[i][j] for j in range(n) if expected["mask"][j]]
+        for at in range(-(-n // config.dim) * config.dim):
+            expected["spm"][120 + at // config.dim * 5 + i, at % config.dim] = line[at] if at < len(line) else 0
+    same(memory, expected)
+
+
+def test_keys_that_keep_their_ids(memory: Memory, config: Config) -> None:
+    expected = select(memory, config, SOp.KEYS, [KY.FROM_IMPORTANCE, KY.KEEP_IDS], n=9, first=30, dst=5, shift=8)
+    for j in range(9):
+        expected["keys"][5 + j] = min(int(expected["committed"][30 + j]) >> 8, (1 << 24) - 1)
+    same(memory, expected)
+
+
+def test_importance_from_keys(memory: Memory, config: Config) -> None:
+    expected = select(memory, config, SOp.COMMIT, [CM.FROM_KEYS], n=11, first=8)
+    expected["committed"][8:19], expected["shadow"][8:19] = expected["keys"][8:19], 0
     same(memory, expected)
 
 

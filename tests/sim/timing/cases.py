@@ -144,8 +144,8 @@ class Draw:
         return Command.make(
             Unit.SELECT, op=op, flags=self.flags(Unit.SELECT, op), m=self.size(rng.choice((2, 9))),
             n=self.size(4 * d), k=self.size(9), src0=self.place(rows, 8 * d), src0_stride=rng.choice((2, 20)),
-            dst=rng.randint(0, 40) if op != SOp.LIST_STORE else self.place(rows, 9), first=rng.randint(0, 30),
-            number=rng.randint(1, 3))
+            dst=self.place(rows, 9) if op in (SOp.LIST_STORE, SOp.PACK) else rng.randint(0, 40),
+            first=rng.randint(0, 30), number=rng.randint(1, 3))
 
     def broken(self) -> Command:
         config = self.config
@@ -185,7 +185,7 @@ def random_timing(rng: random.Random, config: Config) -> Timing:
         "vector_zero", "matrix_commands", "store_commands", "select_first", "select_zero", "vector_mean",
         "vector_rescale")}
     changes |= {name: rng.randint(3, 12) for name in (
-        "vector_write", "vector_stat", "select_write", "select_result", "index_cycles")}
+        "vector_write", "vector_stat", "select_write", "select_pack", "select_result", "index_cycles")}
     changes |= {name: rng.randint(2, 40) for name in ("norm_serial", "softmax_serial")}
     changes["registers"] = rng.randint(1, 120)
     return replace(Timing.of(config), **changes)

@@ -14,7 +14,7 @@ TIMING = Timing(
     fetch_start=1, registers=1, resolve=1, done=2, load_first=1, load_write=1, load_zero=2, load_fill=2,
     store_first=1, store_send=2, store_zero=2, matrix_first=1, matrix_zero=2, matrix_rmw=2, matrix_commands=8,
     store_commands=8, matrix_drain=8, vector_first=1, vector_write=9, vector_stat=12, vector_zero=2, vector_mean=4,
-    vector_rescale=5, norm_serial=36, softmax_serial=19, select_first=1, select_write=4, select_result=8,
+    vector_rescale=5, norm_serial=36, softmax_serial=19, select_first=1, select_write=4, select_pack=5, select_result=8,
     select_zero=2, index_cycles=3)
 
 

@@ -20,6 +20,7 @@ from gemmule.isa import (
     RequantFlag,
     SoftmaxFlag,
     SOp,
+    TopKFlag,
     Unit,
     VOp,
 )
@@ -106,6 +107,7 @@ def test_comparison_commands_fault_where_they_are_left_out(
 @pytest.mark.parametrize(("op", "flags", "finish"), [
     (SOp.ARGMAX, (), 99 + 3 * 2 * 2 + 8), (SOp.KEYS, (), 99 + 2 * 2 + 4),
     (SOp.KEYS, (KeysFlag.FROM_IMPORTANCE,), 99 + 2 + 4), (SOp.TOP_K, (), 99 + 6 * (2 + 4) + 2 + 4),
+    (SOp.TOP_K, (TopKFlag.NONZERO,), 99 + 2 * (2 + 4)), (SOp.PACK, (), 99 + 3 * (2 + 1) + 5),
     (SOp.IMPORTANCE, (), 99 + 2 * 3 + 4), (SOp.IMPORTANCE, (ImportanceFlag.WIDE,), 99 + 2 * 3 * 2 + 4),
     (SOp.COMMIT, (CommitFlag.CLEAR,), 99 + 2 + 4),
     (SOp.COMPARE, (), 99 + 3 * 2 + 8), (SOp.COMPARE, (CompareFlag.WIDE,), 99 + 3 * 2 * 2 + 8),
@@ -114,7 +116,8 @@ def test_comparison_commands_fault_where_they_are_left_out(
 def test_select_finish(op: SOp, flags: tuple[int, ...], finish: int) -> None:
     """Issued in 99, first step in 100: 3 rows of 2 groups, or 5 entries in scratchpad rows of 2."""
     result = timed(Command.make(
-        Unit.SELECT, op=op, flags=flags, src0=0, src0_stride=6, dst=0, m=3, n=5, k=2, number=1))
+        Unit.SELECT, op=op, flags=flags, src0=0, src0_stride=6, dst=20 if op == SOp.PACK else 0, m=3, n=5, k=2,
+        number=1))
     assert (result.fault, result.finish.tolist()) == (0, [finish])
     busy = finish - 98
     assert result.counters["select"] == {

@@ -6,7 +6,7 @@ Commands are dictionaries of resolved fields, with their flag bits in ``has``; `
 from __future__ import annotations
 
 from gemmule.config import Config
-from gemmule.isa import ImportanceFlag, KeysFlag, MatrixFlag, NormFlag, RequantFlag, SoftmaxFlag, SOp, VOp
+from gemmule.isa import ImportanceFlag, KeysFlag, MatrixFlag, NormFlag, RequantFlag, SoftmaxFlag, SOp, TopKFlag, VOp
 from gemmule.timing import Timing
 
 
@@ -85,6 +85,7 @@ def select(c: Config, x: Timing, t: int, v: dict) -> int:
         SOp.ARGMAX: ([(*row, plane) for row in rows for plane in (0, 1)], x.select_result),
         SOp.KEYS: ([(g, plane) for g in groups for plane in (0, 1)], x.select_write),
         SOp.TOP_K: ([*passes, *groups, *4 * ["filter"]], 0),
+        SOp.PACK: ([(i, g) for i in range(m) for g in (*groups, "rest")], x.select_pack),
         SOp.IMPORTANCE: ([(*row, plane) for row in rows for plane in planes], x.select_write),
         SOp.COMMIT: (groups, x.select_write),
         SOp.COMPARE: ([(*row, plane) for row in rows for plane in planes], x.select_result),
@@ -92,6 +93,8 @@ def select(c: Config, x: Timing, t: int, v: dict) -> int:
     }[SOp(v["op"])]
     if v["op"] == SOp.KEYS and KeysFlag.FROM_IMPORTANCE in has:
         walk = groups
+    if v["op"] == SOp.TOP_K and TopKFlag.NONZERO in has:
+        walk = 2 * [*groups, *4 * ["filter"]]
     t += x.select_first - 1
     for _ in walk:
         t += 1

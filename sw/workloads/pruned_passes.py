@@ -1,0 +1,196 @@
+"""Passes of one sequence with a pruned cache: behind random rows comes a selection, then half an interval of others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gemmule.compiler.errors import CompileError
+from gemmule.compiler.ir import Cache, Network
+from gemmule.compiler.kept import selection_kept
+from gemmule.compiler.kernels.attention.shared import CACHE
+from gemmule.compiler.passes.map import default_rows
+from gemmule.compiler.place import round_up
+from gemmule.compiler.program import Program, Step
+from gemmule.compiler.programs.model_program import ModelProgram
+from gemmule.compiler.programs.selecting import Selection, compile_selection
+from gemmule.sim.result import Result
+from gemmule.sw.device.choosing import DeviceChooser
+from gemmule.sw.device.chosen import InterpretedChooser
+from gemmule.sw.device.interpreted import InterpretedModel
+from gemmule.sw.device.runtime import TARGET
+from gemmule.sw.errors import InputError
+from gemmule.sw.kv.pruning import Pruning
+from gemmule.sw.kv.selected import choose_rows, row_bytes
+from gemmule.sw.workloads.passes import Passes
+from gemmule.sw.workloads.pruned import Untimed
+from gemmule.sw.workloads.pruned_cycles import (
+    SelectionCycles,
+    before_that,
+    check_context,
+    rows_read,
+    selection_cycles,
+)
+
+__all__ = ["PrunedPasses", "check_pruned", "selection_beside"]
+
+
+def check_pruned(pruning: Pruning, *, phase: str, seq: int, rows: int, batch: int, attention: str, fusion: str) -> None:
+    """Whether a decoder's pass can have a pruned cache.
+
+    Raises:
+        InputError: the options are for others, or rows are kept that are not there.
+    """
+    for wrong, option, needed, value in (
+            (phase != "decode", "--phase", "decode", phase), (batch != 1, "--batch", "1", str(batch)),
+            (attention != "exact", "--attention", "exact", attention), (fusion != "on", "--fusion", "on", fusion)):
+        if wrong:
+            raise InputError(f"{option} must be {needed} with --prune, not {value}: drop one of the two")
+    if isinstance(pruning.keep, int) and pruning.keep > seq:
+        raise InputError(f"--prune: keep must be at most the {seq:,} rows that are cached, more do not exist, not "
+                         f"{pruning.keep:,}: keep fewer, or raise --seq")
+    if rows > pruning.every:
+        raise InputError(f"--rows must be at most {pruning.every}, as no pass reaches across a selection, not {rows}: "
+                         "pass fewer, or raise every in the schedule")
+
+
+def selection_beside(network: Network, name: str, program: ModelProgram, pruning: Pruning, *,
+                     keep: bool = True) -> Selection:
+    """What chooses rows beside a program of few rows. As many choose as generate's passes take, or as many as fit.
+
+    ``name``: of the network; ``keep``: the programs, in the cache.
+
+    Raises:
+        InputError: the network or the device takes none.
+    """
+    config, rows = program.config, default_rows(program.graph, program.config)
+    base = program.base_address + round_up(program.size, config.dram.banks * config.dram.row_bytes)
+    how: dict[str, Any] = {"first": pruning.first, "last": pruning.last, "base_address": base}
+    while True:
+        try:
+            return (selection_kept(network, name, program, rows=rows, **how) if keep else
+                    compile_selection(network, program, rows=rows, **how))
+        except CompileError as error:
+            if rows == 1:
+                raise InputError(f"--prune: {error}") from None
+            rows //= 2
+
+
+class PrunedPasses(Passes):
+    """Passes over a kept cache. With data both caches and the answers are compared with the interpreter's.
+
+    Attributes:
+        selected: what the selection took.
+        dropped: the share of the probability that dropped rows had; None without data, or where nothing was dropped.
+    """
+
+    def __init__(self, program: ModelProgram, selection: Selection, network: Network, pruning: Pruning, backend: str,
+                 seed: int, timing_only: bool) -> None:
+        select = selection.select
+        super().__init__(program, network, backend, seed, timing_only,
+                         room=select.base_address + select.size - program.base_address - program.size)
+        self.selection, self.pruning, self.selected = selection, pruning, SelectionCycles()
+        self.dropped: float | None = None
+        self.context = self.passed = self.wanted = 0
+        if not timing_only:
+            dram = np.zeros(select.size, dtype=np.uint8)
+            selection.fill(dram, network)
+            self.device.write_dram(select.base_address, dram.tobytes())
+
+    def fill_cache(self, length: int) -> None:
+        """A whole cache of ``length`` random rows, a selection among them, and the rows of half an interval.
+
+        Raises:
+            DeviceError: the device faulted.
+            InputError: more rows than the device chooses among, or fewer than choose.
+        """
+        self.context = length
+        super().fill_cache(0 if self.prunes else length)
+        if not self.prunes:
+            return
+        check_context(self.selection, self.pruning, length)
+        if self.timing_only:
+            self.selected = selection_cycles(self.selection, self.pruning, length)
+        else:
+            self._choose()
+        prefix = self.network.graph.prefix
+        self.cached, self.position = prefix + rows_read(self.pruning, length), prefix + length
+        self.displacement = self.selection.displacement
+
+    @property
+    def prunes(self) -> bool:
+        """Whether a cache of so many rows is pruned."""
+        return self.context > self.pruning.whole
+
+    def _choose(self) -> None:
+        """By the device and by the interpreter."""
+        pruning, length, graph = self.pruning, self.context, self.network.graph
+        model = InterpretedModel(TARGET, self.network, Untimed(graph), None)  # type: ignore[arg-type]
+        golden = InterpretedChooser(model, pruning, self.selection.select.max_rows)
+        chooser = DeviceChooser(_Launches(self), self.selection)
+        before, kept = before_that(pruning, length), pruning.rows(length)
+        self._fill(golden.whole, before[0] if before else length)
+        if before:
+            self._fill(golden.kept, before[1] + length - before[0], self.selection.displacement)
+        tokens = self.random.integers(0, graph.vocab, length).tolist()
+        cycles = choose_rows(chooser, pruning, tokens, before)
+        choose_rows(golden, pruning, tokens, before)
+        self.selected = SelectionCycles(cycles, chooser.top_k_cycles, chooser.top_k_exposed)
+        self.dropped = golden.dropped[-1] if golden.dropped else None
+        self.equal &= self._same(golden.whole, 0) and self._same(golden.kept, self.selection.displacement)
+        self.cache = golden.kept
+        self._fill(self.cache, rows_read(pruning, length) - kept, self.selection.displacement)
+
+    def _same(self, cache: Cache, by: int) -> bool:
+        """Whether the rows of a cache, but for the constant ones, are those ``by`` bytes from the program's own."""
+        layout, prefix = self.program.layout, self.network.graph.prefix
+        begin = self.program.symbols[CACHE][0] + prefix * layout.row + by
+        for number, node in enumerate(self.network.graph.attentions):
+            parts = (part[prefix:].reshape(-1, node.kv_heads, node.head_dim) for part in cache.contents(node.name))
+            for at, content in layout.contents(number, *parts):
+                if self.device.read_dram(begin + at, content.size) != content.tobytes():
+                    return False
+        return True
+
+    def run(self, rows: int, wanted: int) -> None:
+        super().run(rows, wanted)
+        self.passed, self.wanted = rows, wanted
+
+    def pruned(self) -> dict[str, Any]:
+        graph, pruning, context = self.network.graph, self.pruning, self.context
+        size, observed = row_bytes(graph), self.selection.select.max_rows
+        chooses = context - observed if self.prunes and pruning.score != "none" else 0
+        kept = pruning.rows(context) if self.prunes else context
+        with Passes(self.program, self.network, "model", 0, True) as dense:
+            dense.fill_cache(context)
+            dense.run(self.passed, self.wanted)
+        return {
+            "kept_rows_by_layer": [kept] * len(graph.attentions), "kv_bytes_dense": size * context,
+            "kv_bytes": size * rows_read(pruning, context) + self._share(size * chooses),
+            "cycles_dense": dense.cycles, "selection_cycles": self.selected.cycles,
+            "cycles_with_selection": self.cycles + self._share(self.selected.cycles),
+            "topk_cycles": self.selected.top_k, "topk_exposed_cycles": self.selected.top_k_exposed,
+            "dropped_probability": self.dropped}
+
+    def _share(self, amount: int) -> int:
+        """Of what a selection takes, the part of a pass."""
+        return amount * self.passed // self.pruning.every
+
+
+@dataclass(frozen=True)
+class _Launches:
+    """Launches of a selection with data (:class:`gemmule.sw.device.choosing.Launcher`)."""
+
+    passes: PrunedPasses
+
+    @property
+    def first(self) -> int:
+        return self.passes.network.graph.prefix
+
+    def run(self, program: Program, step: Step) -> Result:
+        return self.passes.run_program(program, step)
+
+    def cost(self, result: Result) -> int:
+        return int(result.cycles) + self.passes.device.config.host.launch_cycles
