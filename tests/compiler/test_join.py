@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gemmule.compiler.kernels.virtual import STATIC, At, Bank, Buffer, Item, Loop, VirtualCommand
 from gemmule.compiler.passes.join import join
 from gemmule.config import load_config
@@ -54,3 +56,20 @@ def test_bodies_find_joined_rows() -> None:
     used = _steps(list(loop.body))[0].fields["src1"]
     assert isinstance(used, At)
     assert (used.buffer.name, used.row) == ("p0 to p1", 1)
+
+
+def test_what_must_be_aligned_stays_so() -> None:
+    """Keys of a prefix behind parameters begin where the mesh takes them: a load of their own where they would not."""
+    for before, kept in ((3, 2), (4, 1)):
+        items = _parameters([before, 4, 6, 5])
+        load, use = items[2], items[3]
+        assert isinstance(load, VirtualCommand)
+        assert isinstance(use, VirtualCommand)
+        aligned = Buffer("aligned", 4, Bank.STREAM, 2)
+        items[2] = replace(load, fields={**load.fields, "row": At(aligned)})
+        items[3] = replace(use, fields={"b_row": At(aligned)})
+        made = _steps(join(items, BASE))
+        assert sum(step.unit is Unit.LOAD and step.fields["offset"] in (0, 16 * before) for step in made) == kept
+        at = next(step.fields["b_row"] for step in made if "b_row" in step.fields)
+        assert isinstance(at, At)
+        assert (at.row % 2, at.buffer.align) == (0, 2)

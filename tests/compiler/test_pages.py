@@ -13,7 +13,9 @@ from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import IntegerInterpreter, Network, Pages, Rows
 from gemmule.compiler.ir.pages import page_means
 from gemmule.compiler.kernels.attention.pages import MEANS
+from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.compiler.programs.pages_program import PagesProgram
+from gemmule.compiler.search.pages import longest_pages
 from gemmule.config import Config, load_config
 from gemmule.sim.rtl.device import RtlDevice
 from tests.compiler.integer_networks import Sizes, random_network
@@ -129,6 +131,27 @@ def test_rtl_equals_the_interpreter() -> None:
     with RtlDevice(TINY) as rtl:
         bench = Choosing(random_network(sizes, SEED), TINY, 2, replace(HALF, page=4, first=2, last=5), rtl)
         _walk(bench, np.random.default_rng(SEED), 56)
+
+
+def test_the_longest_context_that_fits() -> None:
+    """Halved as often as it takes; a number of rows fits where a share does not."""
+    network = random_network(replace(LLAMA, positions=4000), SEED)
+
+    def made(pages: Pages, tried: list[int]) -> PagesProgram:
+        def make(context: int) -> ModelProgram:
+            tried.append(context)
+            return compile_network(network, EDGE, rows=2, context=context, pages=pages, checked=False)
+
+        found = longest_pages(network.graph, EDGE, 2, pages, make)
+        assert isinstance(found, PagesProgram)
+        return found
+
+    share, number = list[int](), list[int]()
+    assert made(HALF, share).max_positions == share[-1] == 2000
+    assert made(replace(HALF, keep=60), number).max_positions == 4000
+    assert number == [4000]
+    with pytest.raises(CompileError, match="a page must be"):
+        made(replace(HALF, page=2), [])
 
 
 @pytest.mark.parametrize(("config", "pages", "options", "message"), [
