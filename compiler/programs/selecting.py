@@ -144,8 +144,8 @@ def compile_selection(network: Network, program: ModelProgram, *, rows: int, fir
         among=_selecting(program, rows, context, first, last), cache=program.layout,
         contents=Contents(program.constants, config.dim))
     run_fitting(entry)
-    copy, gather = (CopyEntry(config, program.layout, 1, program.max_positions),
-                    GatherEntry(config, program.layout, 1, program.max_positions))
+    copy = CopyEntry(config, program.layout, 1, program.max_positions)
+    gather = GatherEntry(config, program.layout, 1, entry.context)  # its lists stand where the selecting pass puts them
     linker = Linker(config, {name: program.symbols[name] for name in (*program.constants, CACHE)})
     linker.add(entry)
     run(copy, "lower", "waits")

@@ -35,6 +35,7 @@ KINDS = {
     "scores twice": replace(LLAMA, positions=900, layers=2),
     "scores twice, prefix": replace(LLAMA, positions=900, layers=2, prefix=1), "gpt2": replace(LLAMA, family="gpt2"),
     "a head each": replace(LLAMA, kv_heads=6),
+    "more positions than keys": replace(LLAMA, positions=2048, layers=2),
 }
 FIRST, LAST = 3, 5
 
