@@ -15,7 +15,7 @@ __all__ = [
     "LAUNCHES", "LAYER_SEARCHES", "LENGTHS", "METHODS_OF_ROUNDING",
     "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "OVERFLOWS", "PHASES", "POSITION", "PREFILL", "PRESETS",
     "PROGRAMS", "PROMPTS_BYTES", "PROMPT_BYTES", "REQUESTS", "ROWS", "SCORES", "SEARCHES", "SEED", "SEEDS",
-    "SELECTED", "SIZE", "SMALL", "SOFTMAX", "SWEPT", "TARGETS", "TEMPERATURE", "TOP_K", "VERIFY", "WEIGHTS", "Range",
+    "SIZE", "SMALL", "SOFTMAX", "SWEPT", "TARGETS", "TEMPERATURE", "TOP_K", "VERIFY", "WEIGHTS", "Range",
     "check_choice", "either", "new_tokens", "parse_shape", "resolve_pair",
 ]
 
@@ -39,10 +39,9 @@ ADAPTIVE_MOST = 8
 LAUNCHES = ("pass", "draft", "step")
 OVERFLOWS = ("stop", "crop", "sinks")
 KV_CACHES = ("full", "none")
-SELECTED = ("attention", "none")
-SCORES = (*SELECTED, "pages")
+SCORES = ("attention", "none", "pages")
 """By what rows of a cache are chosen: what the last rows attend to, by KV head; or nothing, so that the first and the
-newest ones stay (both at fixed positions, :data:`SELECTED`); or by each row itself, in pages."""
+newest ones stay (both at fixed positions); or by each row itself, in pages."""
 COMPUTES = ("auto", "device", "interpreter")
 VERIFY = ("match", "rejection")
 TEMPERATURE = (0.001, 1000.0)

@@ -15,7 +15,8 @@ from gemmule.compiler.kernels import embed, mlp
 from gemmule.compiler.kernels.attention.block import BlockAttention, BlockMapping
 from gemmule.compiler.kernels.attention.cache_list import list_cache_rows
 from gemmule.compiler.kernels.attention.online import OnlineAttention, OnlineMapping
-from gemmule.compiler.kernels.attention.pages import PagesAttention, PagesMapping, Paging, page_words
+from gemmule.compiler.kernels.attention.pages import PagesAttention, Paging
+from gemmule.compiler.kernels.attention.pages_mapping import PagesMapping, page_words
 from gemmule.compiler.kernels.attention.selecting import SelectingAttention, SelectingMapping, chosen_words
 from gemmule.compiler.kernels.attention.shared import AttentionKernel, attention_rows, load_masks, load_nobody
 from gemmule.compiler.kernels.attention.standard import StandardAttention, StandardMapping

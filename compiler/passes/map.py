@@ -11,7 +11,7 @@ from gemmule.compiler.ir import Attention, Graph, Linear, Pages
 from gemmule.compiler.kernels.attention.block import BlockMapping
 from gemmule.compiler.kernels.attention.kv_layout import KvLayout
 from gemmule.compiler.kernels.attention.online import OnlineMapping
-from gemmule.compiler.kernels.attention.pages import PagesMapping
+from gemmule.compiler.kernels.attention.pages_mapping import PagesMapping
 from gemmule.compiler.kernels.attention.shared import AttentionMapping, attention_rows
 from gemmule.compiler.kernels.attention.standard import StandardMapping
 from gemmule.compiler.kernels.attention.whole import WholeMapping

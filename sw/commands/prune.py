@@ -19,7 +19,7 @@ from gemmule.sw.commands.shared.common import (
 )
 from gemmule.sw.commands.shared.lists import values_of
 from gemmule.sw.errors import InputError
-from gemmule.sw.limits import DEFAULT, SELECTED, check_choice
+from gemmule.sw.limits import DEFAULT, SCORES, check_choice
 from gemmule.sw.reports.files import check_writable, write_file
 
 __all__ = ["prune"]
@@ -36,7 +36,10 @@ def prune(
         "--every", metavar="N,..", help="Positions from one selection to the next, separated by commas.")] = "16,32",
     score: Annotated[str, typer.Option(
         "--score", metavar="S,..", help="attention (what the last rows attend to), none (first and newest rows), "
-                                        "separated by commas.")] = "attention,none",
+                                        "pages (each row chooses pages for itself), separated by commas.",
+    )] = "attention,none",
+    page: Annotated[str, typer.Option(
+        "--page", metavar="N,..", help="Rows of a page, separated by commas; only for pages.")] = "8",
     first: Annotated[int, typer.Option("--first", metavar="N", help="Oldest rows that are always kept.")] = 4,
     last: Annotated[int, typer.Option("--last", metavar="N", help="Newest rows that are always kept.")] = 16,
     whole: Annotated[int, typer.Option("--whole", metavar="N", help="Rows up to which all are kept.")] = 32,
@@ -69,10 +72,11 @@ def prune(
     Examples:
       gemmule prune --keep 0.75,0.5 --every 16 --windows 1 --budget 10
       gemmule prune --model smollm2 --window 1000 --keep 0.5,0.25 --budget 3 --out build/schedule.yaml
+      gemmule prune --score pages --page 8,16 --keep 0.5,0.25
     """
     keeps = values_of("--keep", keep, lambda word: float(word) if "." in word else int(word))
     everys = values_of("--every", every, int)
-    scores = values_of("--score", score, lambda word: check_choice("--score", word, SELECTED))
+    scores = values_of("--score", score, lambda word: check_choice("--score", word, SCORES))
     console, device = Output(json), read_config(config)
 
     from gemmule.io.progress import counting
@@ -82,13 +86,13 @@ def prune(
     from gemmule.sw.models.import_texts import default_texts, read_text
     from gemmule.sw.models.pair import open_pair
     from gemmule.sw.reports.figures import check_figure, schedules_figure
-    from gemmule.sw.reports.schedules import print_schedules
+    from gemmule.sw.reports.schedules import described, print_schedules
     from gemmule.sw.workloads.schedules import best, grid, measured, with_pareto
 
     if figure:
         check_figure(figure)
     always = Pruning(keep=1.0, first=first, last=last, whole=whole)
-    schedules = grid(always, keeps, everys, scores)
+    schedules = grid(always, keeps, everys, scores, values_of("--page", page, int))
     pair = open_pair(model, None, weights)
     if window > pair.positions:
         raise InputError(f"--window must be at most {pair.positions} tokens (the context of {pair.name}), not {window}")
@@ -103,7 +107,11 @@ def prune(
     def numbers(schedule: Any) -> dict[str, Any]:
         import numpy as np
 
-        return kept.of(repr(schedule), lambda: [measured(placed, np.array(parts), schedule, window)])[0]
+        def found() -> list[dict[str, Any]]:
+            own = pair.target(device, 0, prefill=0, pruning=schedule) if schedule and schedule.pages else placed
+            return [measured(own, np.array(parts), schedule, window)]
+
+        return kept.of(repr(schedule), found)[0]
 
     with counting("schedules", len(schedules) + 1) as tell:
         dense = numbers(None)
@@ -111,7 +119,7 @@ def prune(
         rows = []
         for done, schedule in enumerate(schedules, 2):
             rows.append(numbers(schedule))
-            tell(done, f"keep {schedule.keep}, every {schedule.every}, score {schedule.score}")
+            tell(done, described(asdict(schedule)))
     told = with_pareto(rows, dense)
     console.print(f"{conditions(device)}; {pair.name} model, {windows} windows of {window} tokens", style="dim")
     print_schedules(console.console, told, dense)
@@ -122,10 +130,11 @@ def prune(
     console.write("prune", device, {
         "model": pair.name, "weights": weights, "window": window, "windows": windows, "budget": budget / 100,
         "dense": dense, "rows": told, "chosen": found})
-    console.print(f"within {budget:g} percent: keep {chosen['keep']}, every {chosen['every']}, score "
-                  f"{chosen['score']}: perplexity {chosen['perplexity_change']:+.2%}, {chosen['speedup']:.2f}x")
+    console.print(f"within {budget:g} percent: {described(chosen)}: "
+                  f"perplexity {chosen['perplexity_change']:+.2%}, {chosen['speedup']:.2f}x")
     if out:
-        write_file(out, "".join(f"{name}: {value}\n" for name, value in found.items() if name != "page"), "--out")
+        other = "every" if found["score"] == "pages" else "page"
+        write_file(out, "".join(f"{name}: {value}\n" for name, value in found.items() if name != other), "--out")
 
 
 def _windows(ids: list[int], length: int, count: int) -> list[list[int]]:

@@ -8,20 +8,28 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["print_schedules", "pruned_line"]
+__all__ = ["described", "print_schedules", "pruned_line"]
+
+
+def described(schedule: dict[str, Any]) -> str:
+    """A schedule's fields as a phrase."""
+    when = f"page {schedule['page']}" if schedule["score"] == "pages" else f"every {schedule['every']}"
+    return f"keep {schedule['keep']}, {when}, score {schedule['score']}"
 
 
 def print_schedules(console: Console, rows: Sequence[dict[str, Any]], dense: dict[str, Any]) -> None:
     """The fewest cycles first, the whole cache last; ``*``: no other schedule is better in both."""
-    table = Table("", "keep", "every", "score", "rows seen", "perplexity", "cycles a token", "speed-up", box=None,
-                  pad_edge=False)
-    for column in (*table.columns[1:3], *table.columns[4:]):
+    table = Table("", "keep", "every", "page", "score", "rows seen", "perplexity", "cycles a token", "speed-up",
+                  box=None, pad_edge=False)
+    for column in (*table.columns[1:4], *table.columns[5:]):
         column.justify = "right"
     for row in rows:
-        table.add_row("*" if row["pareto"] else "", f"{row['keep']}", f"{row['every']}", row["score"],
+        pages = row["score"] == "pages"
+        table.add_row("*" if row["pareto"] else "", f"{row['keep']}", "-" if pages else f"{row['every']}",
+                      f"{row['page']}" if pages else "-", row["score"],
                       f"{row['rows_seen']:.0%}", f"{row['perplexity_change']:+.2%}",
                       f"{row['cycles_per_token']:,}", f"{row['speedup']:.2f}x")
-    table.add_row("", "all", "-", "-", "100%", "", f"{dense['cycles_per_token']:,}", "1.00x")
+    table.add_row("", "all", "-", "-", "-", "100%", "", f"{dense['cycles_per_token']:,}", "1.00x")
     console.print(table)
 
 

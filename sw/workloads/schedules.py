@@ -18,15 +18,19 @@ from gemmule.sw.workloads.pruned_cycles import token_cycles
 __all__ = ["best", "grid", "measured", "with_pareto"]
 
 
-def grid(base: Pruning, keeps: Sequence[float | int], everys: Sequence[int], scores: Sequence[str]) -> list[Pruning]:
-    """All combinations; ``base`` says the rest.
+def grid(base: Pruning, keeps: Sequence[float | int], everys: Sequence[int], scores: Sequence[str],
+         sizes: Sequence[int] = ()) -> list[Pruning]:
+    """All combinations, of pages with ``sizes`` instead of ``everys``; ``base`` says the rest.
 
     Raises:
         InputError: a combination is no schedule.
     """
     rest = {"first": base.first, "last": base.last, "whole": base.whole}
-    return [Pruning(keep=keep, every=every, score=score, **rest)
-            for keep, every, score in product(keeps, everys, scores)]
+    fixed = [score for score in scores if score != "pages"]
+    return [*(Pruning(keep=keep, every=every, score=score, **rest)
+              for keep, every, score in product(keeps, everys, fixed)),
+            *(Pruning(keep=keep, score="pages", page=page, **rest)
+              for keep, page in product(keeps, sizes if "pages" in scores else ()))]
 
 
 def measured(placed: Placed, windows: np.ndarray, pruning: Pruning | None, context: int) -> dict[str, Any]:
@@ -65,5 +69,5 @@ def best(rows: Sequence[dict[str, Any]], budget: float) -> dict[str, Any]:
             return row
     nearest = min(rows, key=lambda row: row["perplexity_change"])
     raise InputError(f"--budget {100 * budget:g} is kept by no schedule: the least rise is "
-                     f"{100 * nearest['perplexity_change']:.2f} percent (keep {nearest['keep']}, every "
-                     f"{nearest['every']}); allow more, or try larger --keep")
+                     f"{100 * nearest['perplexity_change']:.2f} percent (keep {nearest['keep']}, "
+                     f"score {nearest['score']}); allow more, or try larger --keep")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from gemmule.sw.errors import InputError
-from gemmule.sw.kv.pruning import load_pruning
-from gemmule.sw.workloads.schedules import best, with_pareto
+from gemmule.sw.kv.pruning import Pruning, load_pruning
+from gemmule.sw.workloads.schedules import best, grid, with_pareto
 
 from .test_cli import run
 
@@ -43,10 +43,31 @@ def test_chooses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest
     assert json.loads(told.read_text())["chosen"]["keep"] == 1.0
 
 
+def test_grid_of_pages() -> None:
+    """Of pages a size stands in the place of an interval; no size counts where there are none."""
+    found = grid(Pruning(keep=1.0, first=2, last=8, whole=32), [0.5, 40], [8, 16], ["pages", "none"], [4, 8])
+    assert [(one.keep, one.every, one.page, one.score, one.last) for one in found] == [
+        *((keep, every, 8, "none", 8) for keep in (0.5, 40) for every in (8, 16)),
+        *((keep, 32, page, "pages", 8) for keep in (0.5, 40) for page in (4, 8))]
+    assert len(grid(found[0], [0.5], [8], ["attention"], [4, 8])) == 1
+
+
+@pytest.mark.slow
+def test_chooses_pages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A schedule of pages is written as ``--prune`` takes it."""
+    out, told = tmp_path / "schedule.yaml", tmp_path / "told.json"
+    assert run(monkeypatch, *QUICK[:1], "--keep", "0.5", "--score", "pages", "--page", "16", *QUICK[5:],
+               "--budget", "1000", "--out", str(out), "--json", str(told)) == 0
+    (row,) = json.loads(told.read_text())["rows"]
+    assert (row["score"], row["page"], row["selection_cycles"]) == ("pages", 16, 0)
+    assert row["rows_seen"] < 0.9
+    assert load_pruning(out) == Pruning(keep=0.5, first=4, last=16, whole=32, score="pages", page=16)
+
+
 def test_best_and_pareto() -> None:
     dense = {"nats": 2.0, "cycles_per_token": 100}
     points = ((2.0, 90, 0.9), (2.2, 60, 0.5), (2.3, 70, 0.6), (2.05, 80, 0.7))
-    rows = with_pareto([{"nats": nats, "cycles_per_token": cycles, "keep": keep, "every": 16}
+    rows = with_pareto([{"nats": nats, "cycles_per_token": cycles, "keep": keep, "score": "none"}
                         for nats, cycles, keep in points], dense)
     assert [(row["keep"], row["pareto"]) for row in rows] == [(0.5, True), (0.6, False), (0.7, True), (0.9, True)]
     assert [best(rows, budget)["keep"] for budget in (0.0, 0.06, 0.3)] == [0.9, 0.7, 0.5]

@@ -15,22 +15,20 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from gemmule.compiler.errors import CompileError
-from gemmule.compiler.ir import Attention, Network, Pages
+from gemmule.compiler.ir import Attention, Network
 from gemmule.compiler.ir.pages import score_shift
-from gemmule.compiler.kernels.attention.shared import CACHE, AttentionKernel, AttentionMapping, HeadKernel, HeadRows
+from gemmule.compiler.kernels.attention.pages_mapping import ROW_HALVES, PagesMapping, page_half
+from gemmule.compiler.kernels.attention.shared import CACHE, AttentionKernel, HeadKernel, HeadRows
 from gemmule.compiler.kernels.row_blocks import stored
 from gemmule.compiler.kernels.virtual import STATIC, At, Bank, Buffer, Builder, LengthReg
+from gemmule.compiler.place import round_up
 from gemmule.config import Config
-from gemmule.control import params, set_length
+from gemmule.control import set_length
 from gemmule.isa import (
-    PARAMS_WORDS,
-    Command,
     Dyn,
     Length,
     MatrixFlag,
@@ -44,7 +42,7 @@ from gemmule.isa import (
 )
 from gemmule.timing import ceil_div
 
-__all__ = ["MEANS", "PAGE_LISTS", "ROW_HALVES", "PagesAttention", "PagesMapping", "Paging", "page_words"]
+__all__ = ["MEANS", "PAGE_LISTS", "PagesAttention", "Paging"]
 
 MEANS = "page means"
 """Region of the pages' representatives: [layer][KV head][page], each as a row of keys."""
@@ -52,127 +50,6 @@ PAGE_LISTS = "page lists"
 """Region of the launch's input, uint16: settling pages, their rows, and for each row those that it always sees."""
 PAGE_ROWS = "rows of pages"
 """Region of the rows of each page, uint16."""
-ROW_HALVES = ("candidates", "chosen", "chosen rows", "others", "all")
-"""What a launch says of each row: pages among which it chooses, those it chooses, their rows, the rows that it always
-sees, and all that it sees. Behind the last row stand the most candidates, and settling pages and their rows."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PagesMapping(AttentionMapping):
-    """Pages of a cache, and how many rows are in flight."""
-
-    pages: Pages
-    ring: int
-    """Buffers for the keys and values of a row and KV head."""
-    prefix: int
-    """Constant rows."""
-
-    @property
-    def keep(self) -> bool:
-        return True
-
-    @property
-    def joined(self) -> int:
-        return 0
-
-    @property
-    def others(self) -> int:
-        """Cached and new rows that a row always sees, at most."""
-        pages = self.pages
-        return min(self.context - self.prefix, pages.sinks * pages.page + pages.last + pages.page - 1)
-
-    @cached_property
-    def chosen(self) -> int:
-        """Pages that a row chooses, at most."""
-        return max(self.pages.chosen(seen) for seen in range(1, self.context - self.prefix + 1))
-
-    @property
-    def candidates(self) -> int:
-        """Pages among which it does, at most."""
-        return self.pages.candidates(self.context - self.prefix)
-
-    @property
-    def every(self) -> int:
-        """Pages of the cache that are ever candidates, or before these."""
-        return max(1, self.pages.settled(self.context - self.prefix))
-
-    @property
-    def most(self) -> int:
-        """Rows that a row sees."""
-        return self.others + self.chosen * self.pages.page
-
-    def settling(self, rows: int) -> int:
-        """Pages that become candidates in a pass, at most."""
-        return ceil_div(rows, self.pages.page)
-
-    def listed(self, rows: int) -> int:
-        """Entries of the host's lists."""
-        return self.settling(rows) * (1 + self.pages.page) + rows * self.others
-
-    def moved(self, node: Attention, dim: int, rows: int) -> int:
-        return max(self.others, self.chosen, self.settling(rows) * self.pages.page)
-
-    def scratchpad_rows(self, node: Attention, dim: int, rows: int) -> int:
-        share = node.heads // node.kv_heads
-        groups = ceil_div(node.head_dim, dim)
-        return self.ring * (2 * groups * self.most + ceil_div(self.most, dim) * share) \
-            + groups * self.candidates + 2 * ceil_div(self.candidates, dim) * rows
-
-    def buffers(self, node: Attention, dim: int, preload: int) -> tuple[Buffer, ...]:
-        """Keys, then values, of each place of the ring."""
-        rows = 2 * ceil_div(node.head_dim, dim) * _whole(self.most, preload)
-        return tuple(Buffer(f"rows of pages {i}", rows, Bank.STREAM, preload) for i in range(self.ring))
-
-    def check(self, node: Attention, config: Config, rows: int) -> None:
-        """Raise CompileError where the device or the network cannot, or what is kept does not fit."""
-        pages, share = self.pages, node.heads // node.kv_heads
-        if node.block:
-            raise CompileError("rows that choose pages need exact attention, not online: import the network with "
-                               "--attention exact")
-        if 2 * pages.page % config.dim:
-            raise CompileError(f"a page must be a multiple of {config.dim // 2} rows, half of the device's "
-                               f"{config.dim} lanes, not {pages.page}")
-        if pages.last < rows:
-            raise CompileError(f"the newest rows (last) must be at least the {rows} of a pass, not {pages.last}: raise "
-                               "last, or use fewer rows")
-        if rows > 1 and share > 1 and rows * share % config.preload:
-            raise CompileError(f"rows times heads that share a KV head must be a multiple of {config.preload}, not "
-                               f"{rows * share}: use an even number of rows")
-        need = 2 * rows + self.listed(rows) + self.ring * self.chosen * (1 + pages.page)
-        for name, most, what in (("list_entries", need, config.list_entries),
-                                 ("select_keys", self.candidates, config.select_keys)):
-            if most > what:
-                raise CompileError(f"{name} must be at least {most} for pages of {self.context} positions, not {what}: "
-                                   "keep fewer rows, use a shorter context, or raise it")
-        scores = self.ring * share * (ceil_div(self.most, config.dim) + 2 * ceil_div(node.head_dim, config.dim))
-        if scores > config.acc_rows or self.scratchpad_rows(node, config.dim, rows) > config.spm_rows * 7 // 12:
-            raise CompileError(f"the {self.most} rows that a row sees must fit 7/12 of the scratchpad and the "
-                               f"accumulator of {config.name}: keep fewer rows, use a shorter context, or larger "
-                               "memories (spm_kib, acc_kib)")
-
-
-def _whole(rows: int, preload: int) -> int:
-    return ceil_div(rows, preload) * preload
-
-
-def _commands(rows: int) -> int:
-    """PARAMS commands of a launch."""
-    return ceil_div(ceil_div(len(ROW_HALVES) * rows + 3, 2), PARAMS_WORDS)
-
-
-def _half(config: Config, rows: int, number: int) -> int:
-    """Half of the parameter memory of one of a launch's numbers."""
-    return 2 * (config.parameter_words - _commands(rows) * PARAMS_WORDS) + number
-
-
-def page_words(config: Config, rows: int, numbers: Sequence[int]) -> tuple[Command, ...]:
-    """PARAMS with a launch's numbers (:data:`ROW_HALVES` of each of ``rows`` rows, and three), its first commands."""
-    words = np.zeros((_commands(rows) * PARAMS_WORDS, 2), dtype=np.int64)
-    words.reshape(-1)[:len(numbers)] = numbers
-    joined = (words[:, 0] | words[:, 1] << 16).tolist()
-    first = config.parameter_words - len(joined)
-    return tuple(params(first + at, *joined[at:at + PARAMS_WORDS], note="pages")
-                 for at in range(0, len(joined), PARAMS_WORDS))
 
 
 @dataclass(frozen=True)
@@ -263,7 +140,8 @@ class Paging:
 
     def set(self, register: int, number: int, note: str) -> None:
         """A length register to one of the launch's numbers."""
-        self.b.control(set_length(register, Source.HALF, index=_half(self.b.config, self.b.rows, number), note=note))
+        half = page_half(self.b.config, self.b.rows, number)
+        self.b.control(set_length(register, Source.HALF, index=half, note=note))
 
     def set_row(self, register: int, row: int, what: str) -> None:
         """The same of a row's."""
@@ -284,12 +162,12 @@ class PagesAttention(AttentionKernel):
         self.ring = tuple(map(At, ring))
         preload = b.config.preload
         self.query = At(Buffer(self.query.buffer.name, self.query.buffer.rows, Bank.OPERAND, preload))
-        self.pitch = _whole(mapping.most, preload)
+        self.pitch = round_up(mapping.most, preload)
         self.means_size = mapping.every * self.layout.row
         b.reserve(MEANS, (number + 1) * node.kv_heads * self.means_size)
         rows = self.query.buffer.rows
         by_rows = paging.permutation is not None
-        apart = _whole(self.prefix, preload)
+        apart = round_up(self.prefix, preload)
         self.prefixes = [At(Buffer(f"{node.name} {kv} prefix", 2 * self.groups * apart, Bank.STREAM, preload))
                          for kv in range(node.kv_heads)]
         self.queries = At(Buffer(f"{node.name} query by rows", rows, Bank.OPERAND)) if by_rows else self.query
@@ -386,7 +264,7 @@ class PagesAttention(AttentionKernel):
         """16-bit scores of all candidates of all rows, of the first group; planes stand :attr:`b.rows` apart."""
         b, mapping, preload = self.b, self.mapping, self.b.config.preload
         name, groups = f"{self.node.name} {kv}", max(1, ceil_div(mapping.candidates, b.config.dim))
-        pitch = max(preload, _whole(mapping.candidates, preload))
+        pitch = max(preload, round_up(mapping.candidates, preload))
         means = At(Buffer(f"{name} page means", self.groups * pitch, Bank.STREAM, preload))
         sums = At(Buffer(f"{name} page sums", groups * b.rows, Bank.ACCUMULATOR))
         scores = At(Buffer(f"{name} page scores", 2 * groups * b.rows, Bank.STATE))
