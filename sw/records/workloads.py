@@ -299,13 +299,27 @@ class StudyRow(BaseModel):
     why: str = Field(description="what is compared, and what explains the difference")
 
 
+class ScheduleStudyRow(StudyRow):
+    """One figure of a pruning schedule, and all that its run tells."""
+
+    schedule: str
+    length: int = Field(description="cached rows")
+    rows_ratio: float = Field(description="rows of keys and values of the dense run over this one's")
+    bytes_ratio: float = Field(description="loaded bytes of the dense run, int8, over this one's")
+    attention_cycles_ratio: float = Field(description="cycles of the dense run over this one's")
+    rows_fetched: int = Field(description="rows of keys and values")
+    top_k_cycles: int
+    top_k_exposed: int = Field(description="cycles of TOP_K with no command of another unit under way")
+    published_bytes_ratio: float = Field(description="against float32, as published")
+
+
 class StudyOutput(Record):
     """`gemmule study`: a published table or figure, reproduced."""
 
     study: str
     title: str
     source: str = Field(description="where it is published")
-    rows: list[StudyRow]
+    rows: list[ScheduleStudyRow | StudyRow]
 
 
 class MemoryOfDevice(BaseModel):

@@ -53,7 +53,7 @@ takes longer."""
 
 
 def short_program() -> Launch:
-    case = generate(TINY, 5, 30, brief=True)
+    case = generate(TINY, 13, 30, brief=True)
     every = dict.fromkeys((Unit.LOAD, Unit.MATRIX, Unit.VECTOR, Unit.SELECT), 1)
     rows = {"row_stride": 1, "block_stride": 1, "rows": 1, "waits": every}
     stores = [Command.make(Unit.STORE, offset=0, row=0, bytes=1024, **rows),

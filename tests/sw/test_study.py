@@ -26,6 +26,7 @@ from gemmule.sw.studies.fusion import fusion_rows
 from gemmule.sw.studies.overlap import Ahead, Overlap, overlap_rows
 from gemmule.sw.studies.smollm2 import _Board, smollm2_rows
 from gemmule.sw.studies.softmax import perplexities
+from gemmule.sw.studies.spatten import SCHEDULES, spatten_rows
 from gemmule.sw.studies.survey import CLOCKS, SPEEDS, published_host, survey_rows
 from gemmule.sw.studies.topk import quick_select, top_k_cycles, topk_rows, worst_quick_select
 from gemmule.sw.workloads.architectures import Work
@@ -281,3 +282,18 @@ def test_quick_select() -> None:
     assert 230 < np.mean([quick_select(1024, 512, random) for _ in range(300)]) < 280
     rows = list(topk_rows(BASE))
     assert all(row.here < (row.published or 0) for row in rows if "worst" in row.setting)
+
+
+def test_cascade_pruning_by_shape() -> None:
+    """Rows are the schedule's, and cycles fall nearly as much; what is told is what stands in the results."""
+    found = {row.schedule: row for row in spatten_rows(BASE)}
+    for name, (schedule, published) in SCHEDULES.items():
+        row = found[name]
+        assert row.rows_fetched == schedule.rows
+        assert row.rows_ratio == schedule.dense.rows / schedule.rows
+        assert row.published_bytes_ratio == published
+        assert 0.75 * row.rows_ratio < row.attention_cycles_ratio < row.rows_ratio
+        assert row.top_k_exposed < 0.06 * row.top_k_cycles
+    kept = json.loads((ROOT / "docs" / "results" / "study_spatten.json").read_text())["rows"]
+    assert {row["schedule"]: row["attention_cycles_ratio"] for row in kept} == {
+        name: row.attention_cycles_ratio for name, row in found.items()}

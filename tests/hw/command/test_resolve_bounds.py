@@ -279,7 +279,7 @@ def test_zero_lengths_are_not_checked() -> None:
     commands += [(vector(VOp.ADD, src0=65535, **{name: 0}), "none") for name in "mn"]
     commands += [(vector(VOp.TABLE, src0=1024 - 63, m=0, n=0), "rows")]  # always 256 bytes
     commands += [(vector(VOp.WORD_TABLE, src0=1024 - 257, m=0, n=0), "rows")]  # always 2 * 513 bytes
-    commands += [(vector(VOp.ROPE, R.WIDE, m=0), "illegal"), (select(SOp.TOP_K, ImportanceFlag.WIDE, n=0), "illegal")]
+    commands += [(vector(VOp.ROPE, R.WIDE, m=0), "illegal"), (select(SOp.TOP_K, CommitFlag.CLEAR, n=0), "illegal")]
     commands += [(select(op, src0=65535, dst=65535, first=65535, n=0), "none") for op in SOp]
     # rows count for four operations, k for one
     far = {"src0": 65535, "dst": 65535, "first": 65535}
