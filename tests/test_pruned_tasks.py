@@ -53,7 +53,7 @@ def test_pooled() -> None:
     schedule = Pruning(keep=9, first=0, last=0, whole=1)
     importance = np.zeros((2, 40), dtype=np.int64)
     importance[0, 20], importance[1, 1], importance[1, 30] = 5, 9, 7
-    pooled, plain = (chooser(model, schedule, 1).chosen(importance, 9) for chooser in (Pooled, InterpretedChooser))
+    pooled, plain = (chooser(model, schedule, 1).chosen("", importance, 9) for chooser in (Pooled, InterpretedChooser))
     assert pooled.tolist() == [[0, 1, *range(17, 24)], [0, 1, 2, 3, 4, 27, 28, 29, 30]]
     assert plain.tolist() == [[*range(8), 20], [*range(8), 30]]
 
