@@ -66,7 +66,7 @@ def test_large_models_by_default(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert not interprets("device", LARGE)
     assert interprets("interpreter", 1)
     needs = "needs --backend model, --launch pass, no --draft-lengths confidence, no --prune and no --skip-zeros"
-    for options in ({"backend": "rtl"}, {"launch": "step"}, {"lengths": "confidence"}, {"pruned": True}):
+    for options in ({"backend": "rtl"}, {"launch": "step"}, {"lengths": "confidence"}, {"chosen": True}):
         assert not interprets("auto", LARGE, **options)
         with pytest.raises(InputError, match=f"--compute interpreter {needs}"):
             interprets("interpreter", LARGE, **options)
