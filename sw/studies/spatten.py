@@ -118,9 +118,9 @@ def spatten_rows(config: Config) -> Iterator[Row]:
                           why="SpAtten stores K and V in 12 and 8 bits, or 6 and 4 more where the largest probability "
                               "is small; here 8 bits always, so this column compares formats too")
         yield ScheduleRow(setting=f"{what}: attention", published=None, here=cycles, unit="times fewer cycles",
-                          **shared, why=f"{pruned.result.cycles:,} of {dense.result.cycles:,} cycles: a gather of "
-                                        "64-byte rows requests a row in the four cycles that its data take, so it "
-                                        "cannot make up for refreshes and row misses as long bursts do")
+                          **shared, why=f"{pruned.result.cycles:,} of {dense.result.cycles:,} cycles: rows of a "
+                                        "list are apart in DRAM, so more of them open a row, and short gathers do not "
+                                        "hide how they begin")
         yield ScheduleRow(setting=f"{what}: TOP_K hidden", published=None, here=1 - exposed / max(1, every),
                           unit="share", **shared,
                           why=f"{exposed:,} of {every:,} cycles of TOP_K have no command of another unit beside them")
