@@ -13,6 +13,7 @@ from gemmule.compiler.kernels.moves import LISTS
 from gemmule.compiler.program import NO_DRAM, Program, Step
 from gemmule.compiler.programs.selecting import Selection
 from gemmule.compiler.search.cost import passes_cost
+from gemmule.compiler.search.narrow import chosen_program
 from gemmule.sim.result import Result
 from gemmule.sim.simulator import Simulator
 from gemmule.sw.device.choosing import DeviceChooser
@@ -105,8 +106,7 @@ def token_cycles(placed: Placed, pruning: Pruning | None, context: int) -> Token
 def _pass(placed: Placed, context: int) -> int:
     """One row, by the program that a session takes."""
     cached = placed.program.graph.prefix + context
-    single = placed.single if placed.single and cached < placed.single.max_positions else None
-    return passes_cost(single or placed.program, [(1, cached)])
+    return passes_cost(chosen_program(placed.narrow, 1, cached) or placed.program, [(1, cached)])
 
 
 def selection_cycles(selection: Selection, pruning: Pruning, context: int) -> SelectionCycles:
