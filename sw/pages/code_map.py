@@ -88,7 +88,7 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
                                      "link", "encoder", "encoder_program", "product")),
         Folder("compiler/mapping", ("mapper", "exhaustive", "branch_and_bound", "feedback", "constraint", "found")),
         Folder("compiler/mapping/product", ("space", "bound", "model", "formula")),
-        Folder("compiler/search", ("cost", "decoder", "prefill", "single", "greedy", "layer", "product")),
+        Folder("compiler/search", ("cost", "decoder", "prefill", "narrow", "greedy", "layer", "product")),
     ),
     "Software": (
         Folder("sw", ("cli", "step", "limits", "errors")),
