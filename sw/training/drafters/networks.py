@@ -10,6 +10,8 @@ vocabulary.
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
@@ -104,6 +106,7 @@ class Drafter(nn.Module):
 
     embedding: Tensor
     head: Tensor
+    vocabulary: Tensor
 
     def __init__(self, shape: Shape, embedding: Tensor, vocabulary: Tensor) -> None:
         super().__init__()
@@ -122,11 +125,12 @@ class Drafter(nn.Module):
         with torch.autocast(rows.device.type, enabled=False):
             return F.linear(self.before_head(rows), self.head)
 
-    def draft(self, tokens: Tensor, rows: Tensor, final: Tensor, anchors: Tensor, count: int, *,
-              given: bool) -> list[Tensor]:
+    def draft(self, tokens: Tensor, rows: Tensor, final: Tensor, anchors: Tensor, count: int) -> list[Tensor]:
         """Rows before the head for ``count`` drafted positions  # [texts, anchors, hidden].
 
-        Those of the first position come for every token of the texts.
+        Those of the first position come for every token of the texts. A sequential drafter reads the text's own tokens
+        behind the anchor: what it then proposes is what it would propose had it read its own, up to the first mistake,
+        where drafting is over.
 
         Args:
             tokens: of the texts  # [texts, length].
@@ -134,7 +138,6 @@ class Drafter(nn.Module):
             final: its rows before the head.
             anchors: positions at which more than one token is drafted, increasing.
             count: positions that are drafted.
-            given: whether a sequential drafter reads the text's tokens, as in training, or its own.
         """
         raise NotImplementedError
 
@@ -155,17 +158,15 @@ class Eagle(Drafter):
         read = self.token_norm(F.embedding(tokens, self.embedding))
         return self.join(torch.cat([read, self.row_norm(rows)], -1)).float()
 
-    def draft(self, tokens: Tensor, rows: Tensor, final: Tensor, anchors: Tensor, count: int, *,
-              given: bool) -> list[Tensor]:
+    def draft(self, tokens: Tensor, rows: Tensor, final: Tensor, anchors: Tensor, count: int) -> list[Tensor]:
         """One position after another."""
         fused = self.fuse(torch.cat([norm(rows[:, :, at]) for at, norm in enumerate(self.depth_norms)], -1))
         y, *text = self.block.read(self._joined(_ahead(tokens, 1), fused))
-        found, own, last = [y], None, y[:, anchors]
+        found, last = [y], y[:, anchors]
+        own: tuple[Tensor, Tensor] | None = None
         for step in range(1, count):
-            following = (_ahead(tokens, step + 1)[:, anchors] if given else
-                         self.vocabulary[self.logits(last).argmax(-1)])
-            z, k, v = self.block.draft(self._joined(following, last)[:, :, None], anchors, step, (text[0], text[1]),
-                                       own)
+            x = self._joined(_ahead(tokens, step + 1)[:, anchors], last)[:, :, None]
+            z, k, v = self.block.draft(x, anchors, step, (text[0], text[1]), own)
             own = (torch.cat([own[0], k], 2), torch.cat([own[1], v], 2)) if own else (k, v)
             found.append(last := z[:, :, 0])
         return found
@@ -179,21 +180,21 @@ class Parallel(Drafter):
         hidden, depths = shape.hidden, len(recipe.depths)
         self.norms = nn.ModuleList(Norm(hidden, shape.eps) for _ in range(depths + 1))
         self.join = _matrix((depths + 1) * hidden, hidden)
-        self.mask_embedding = nn.Parameter(torch.randn(recipe.positions - 1, hidden) * embedding.std())
+        masks = torch.randn(recipe.positions - 1, hidden, device=embedding.device)
+        self.mask_embedding = nn.Parameter(masks * embedding.std())
         self.blocks = nn.ModuleList(Block(shape, recipe.parallel_inner) for _ in range(recipe.parallel_layers))
 
-    def draft(self, tokens: Tensor, rows: Tensor, final: Tensor, anchors: Tensor, count: int, *,
-              given: bool) -> list[Tensor]:
+    def draft(self, tokens: Tensor, rows: Tensor, final: Tensor, anchors: Tensor, count: int) -> list[Tensor]:
         """The first position from the text's last row, the others from masks."""
         hidden = self.shape.hidden
-        token, *depths = self.norms
+        token, *depths = cast("list[Norm]", list(self.norms))
         of_rows = torch.cat([norm(rows[:, :, at]) for at, norm in enumerate(depths)], -1)
         of_tokens = token(F.embedding(_ahead(tokens, 1), self.embedding))
         of_masks = F.linear(token(self.mask_embedding[:count - 1]), self.join.weight[:, :hidden])
         base = F.linear(of_rows, self.join.weight[:, hidden:])
         x = (base + F.linear(of_tokens, self.join.weight[:, :hidden])).float()
         masks = (base[:, anchors, None] + of_masks).float()
-        for block in self.blocks:
+        for block in cast("list[Block]", list(self.blocks)):
             x, k, v = block.read(x)
             if count > 1:
                 masks, _, _ = block.draft(masks, anchors, 1, (k, v))
@@ -205,15 +206,15 @@ class Medusa(Drafter):
 
     def __init__(self, shape: Shape, recipe: NetworkRecipe, embedding: Tensor, vocabulary: Tensor) -> None:
         super().__init__(shape, embedding, vocabulary)
-        self.heads = nn.ModuleList(nn.Linear(shape.hidden, shape.hidden) for _ in range(recipe.heads))
-        for head in self.heads:
+        heads = [nn.Linear(shape.hidden, shape.hidden) for _ in range(recipe.heads)]
+        for head in heads:
             nn.init.zeros_(head.weight)
+        self.heads = nn.ModuleList(heads)
 
-    def draft(self, tokens: Tensor, rows: Tensor, final: Tensor, anchors: Tensor, count: int, *,
-              given: bool) -> list[Tensor]:
+    def draft(self, tokens: Tensor, rows: Tensor, final: Tensor, anchors: Tensor, count: int) -> list[Tensor]:
         """Each position on its own."""
-        rows = [final, *[final[:, anchors]] * (count - 1)]
-        return [of + F.silu(head(of)) for of, head in zip(rows, self.heads)]
+        read = [final, *[final[:, anchors]] * (count - 1)]
+        return [of + F.silu(matrix(of)) for of, matrix in zip(read, self.heads)]
 
     def before_head(self, rows: Tensor) -> Tensor:
         """The target's norm has been applied; a gain is what is left."""

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Pack", "Shape", "Tokens", "dequantise", "quantised_bytes", "read_pack", "write_pack"]
+__all__ = ["Pack", "Shape", "Tokens", "dequantise", "quantised_bytes", "read_pack", "save_arrays", "write_pack"]
 
 BLOCK = 32
 """Numbers that share a scale in GGUF's Q8_0 and Q4_1."""
@@ -111,12 +111,17 @@ def write_pack(folder: Path, shape: Shape, tensors: Iterable[tuple[str, str, tup
     for name, texts in lists.items():
         arrays[name] = np.array([token for _, text in texts for token in text], np.int32)
         arrays[f"{name}.ends"] = np.cumsum([len(text) for _, text in texts], dtype=np.int64)
-    np.savez_compressed(folder / "tokens.npz", **arrays)
+    save_arrays(folder / "tokens.npz", arrays)
     (folder / "pack.json").write_text(json.dumps({
         "shape": asdict(shape), "parts": parts, "bytes": at, "tensors": index, "before": list(before),
         "turn": list(turn), "end": end, "names": {name: [word for word, _ in texts] for name, texts in lists.items()},
     }), encoding="utf-8")
     return [folder / "pack.json", folder / "tokens.npz", *paths]
+
+
+def save_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write arrays by name, compressed."""
+    np.savez_compressed(path, allow_pickle=False, **arrays)
 
 
 def read_pack(folder: Path) -> Pack:

@@ -27,7 +27,8 @@ ABOUT_CODE = (
     "Write a docstring for this Python function.\n\n", "Add type hints to this Python function.\n\n",
     "Write a test for this Python function.\n\n", "Add comments to this Python code.\n\n",
     "Simplify this Python function if that is possible.\n\n", "Review this code and name its weak points.\n\n",
-    "Rewrite this function with other, more descriptive names.\n\n", "Translate this Python function to JavaScript.\n\n",
+    "Rewrite this function with other, more descriptive names.\n\n",
+    "Translate this Python function to JavaScript.\n\n",
 )
 ABOUT_PASSAGES = (
     "Give a brief summary of this passage.\n\n", "What are the key points of this passage? Answer as a list.\n\n",
@@ -87,7 +88,7 @@ def _documented(document: Document) -> Iterator[tuple[str, str, str]]:
             return
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and (doc := ast.get_docstring(node)):
-            is_class = isinstance(node, ast.ClassDef)
-            head = f"class {node.name}:" if is_class else f"def {node.name}({ast.unparse(node.args)}):"
+            head = (f"class {node.name}:" if isinstance(node, ast.ClassDef) else
+                    f"def {node.name}({ast.unparse(node.args)}):")
             if len(doc) >= 20 and not re.match(r"_*$", node.name):
                 yield node.name, head, doc

@@ -3,7 +3,7 @@
 Needs torch, numpy and safetensors only. Texts and checkpoints lie in ``--work``: a killed run continues there; with a
 number of steps, to the same bytes as an unbroken one. ``--out`` holds, from early on, weights in float16
 (``eagle``, ``parallel``, ``medusa``, each ``.safetensors``), ``curve.json`` (acceptance against tokens seen),
-``run.json`` (recipe, machine, seconds) and ``held_out.npz`` (the texts that judge).
+``run.json`` (recipe, machine, seconds), and of the texts that judge ``held_out.npz`` and the last ``ranks.npz``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from gemmule.sw.training.drafters.judging import judge
+from gemmule.sw.training.drafters.judging import ranks_of, save_ranks, summary
 from gemmule.sw.training.drafters.packed import Pack, read_pack
 from gemmule.sw.training.drafters.recipe import DraftersRecipe
 from gemmule.sw.training.drafters.target import Target
@@ -60,6 +60,7 @@ def run(recipe: DraftersRecipe, pack: Pack, out: Path, work: Path, stop_after: i
     clock = clock or Clock()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.set_float32_matmul_precision("high")
+    torch.backends.cuda.enable_cudnn_sdp(False)  # it would plan anew for each length
     work.mkdir(parents=True, exist_ok=True)
     out.mkdir(parents=True, exist_ok=True)
     target = Target(pack, device, recipe.network.depths)
@@ -81,11 +82,14 @@ def run(recipe: DraftersRecipe, pack: Pack, out: Path, work: Path, stop_after: i
 
     def note(finished: bool) -> None:
         """Judge, and write everything."""
-        judged = {kind: judge(one, target, held_out, recipe.network.positions, 32 if device.type == "cuda" else 4)
-                  for kind, one in trainer.drafters.items()}
+        chunk = 32 if device.type == "cuda" else 4
+        ranks = ranks_of(trainer.drafters, target, held_out, recipe.network.positions, chunk)
+        judged = {kind: {group: summary(one.where(names)) for group, names in one.groups().items()}
+                  for kind, one in ranks.items()}
         curve.append({"step": trainer.step, "tokens": trainer.tokens, "seconds": round(clock.elapsed(), 1),
                       "share": round(trainer.share, 4), "judged": judged})
         trainer.export(out)
+        save_ranks(ranks, out / "ranks.npz")
         save_state(trainer.state(), work / "state.pt")
         _write(out / "curve.json", curve)
         _write(out / "run.json", {"recipe": asdict(recipe), "finished": finished, "step": trainer.step,
@@ -128,7 +132,7 @@ def _texts(recipe: DraftersRecipe, pack: Pack, target: Target, work: Path, clock
     longest, rounds = 0.0, 0
 
     def allowed(share: float) -> bool:
-        return limit is None or clock.elapsed() + share * longest < limit
+        return limit is None or rounds == 0 or clock.elapsed() + share * longest < limit
 
     while (rounds < recipe.rounds) if limit is None else allowed(0.5):
         began = clock.elapsed()
@@ -137,15 +141,16 @@ def _texts(recipe: DraftersRecipe, pack: Pack, target: Target, work: Path, clock
         longest, rounds = max(longest, clock.elapsed() - began), rounds + 1
     for pool, path in zip((held_out, *pools), paths, strict=True):
         if not pool.tokens:
-            raise ValueError("the seconds for writing were over before each kind of text was written: give more")
+            raise ValueError("the target ended none of the prompts that it invented: write more rounds")
         pool.save(path)
+    torch.cuda.empty_cache()
     clock.mark("texts written")
     return held_out, pools
 
 
 def _machine(device: torch.device) -> dict[str, str]:
-    return {"torch": torch.__version__,
-            "device": torch.cuda.get_device_name() if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"}
+    name = torch.cuda.get_device_name() if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
+    return {"torch": torch.__version__, "device": name}
 
 
 def _write(path: Path, value: Any) -> None:
@@ -161,11 +166,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="weights, curve and record")
     parser.add_argument("--work", type=Path, default=Path("build/drafters"), help="texts and checkpoints")
     parser.add_argument("--seconds", type=float, help="for all of it; without, a fixed number of steps")
+    parser.add_argument("--writing-share", type=float, default=DraftersRecipe().writing_share,
+                        help="of the seconds, for writing texts; one round is always written")
     parser.add_argument("--steps", type=int, default=DraftersRecipe().steps, help="without --seconds")
     parser.add_argument("--seed", type=int, default=DraftersRecipe().seed)
     args = parser.parse_args()
     clock = Clock()
-    recipe = replace(DraftersRecipe(), seed=args.seed, seconds=args.seconds, steps=args.steps)
+    recipe = replace(DraftersRecipe(), seed=args.seed, seconds=args.seconds, steps=args.steps,
+                     writing_share=args.writing_share)
     try:
         run(recipe, read_pack(args.pack), args.out, args.work, clock=clock)
     except ValueError as error:

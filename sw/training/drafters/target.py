@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from gemmule.sw.training.drafters.packed import Pack, Shape
+from gemmule.sw.training.drafters.packed import Pack
 
 __all__ = ["Target", "Written", "normed", "rotate", "rotations"]
 
@@ -81,8 +81,9 @@ class Target:
         shape, dim = self.shape, self.shape.head_dim
         rows = F.linear(normed(x, block["attn_norm"], shape.eps).to(self.dtype), block["qkv"])
         rows = rows.unflatten(-1, (-1, dim)).transpose(1, 2)
-        q, k, v = rows.split([shape.heads, shape.kv_heads, shape.kv_heads], 1)
-        return rotate(q, turn), rotate(k, turn), v
+        turned, v = rows.split([shape.heads + shape.kv_heads, shape.kv_heads], 1)
+        q, k = rotate(turned, turn).split([shape.heads, shape.kv_heads], 1)
+        return q, k, v
 
     def _rest(self, block: dict[str, Tensor], x: Tensor, mixed: Tensor) -> Tensor:
         """What follows attention in a layer."""
@@ -120,15 +121,16 @@ class Target:
         It stops when at most a share ``least_open`` of the texts are still open.
         """
         shape, count = self.shape, len(prompts)
-        longest = max(len(prompt) for prompt in prompts)
+        longest = -(-max(len(prompt) for prompt in prompts) // 8) * 8  # fast masked attention wants multiples of 8
         room = -(-(longest + most) // BUCKET) * BUCKET
         tokens = torch.full((count, room), self.end, dtype=torch.long)
         for row, prompt in enumerate(prompts):  # prompts end at the same column
             tokens[row, longest - len(prompt):longest] = prompt
         tokens = tokens.to(self.device)
         pads = torch.tensor([longest - len(prompt) for prompt in prompts], device=self.device)
-        cache = [tuple(torch.zeros(count, shape.kv_heads, room, shape.head_dim, dtype=self.dtype, device=self.device)
-                       for _ in "kv") for _ in self.blocks]
+        sizes = (count, shape.kv_heads, room, shape.head_dim)
+        cache = [(torch.zeros(sizes, dtype=self.dtype, device=self.device),
+                  torch.zeros(sizes, dtype=self.dtype, device=self.device)) for _ in self.blocks]
         columns = torch.arange(room, device=self.device)
         turn = rotations((columns - pads[:, None]).clamp(min=0), shape.head_dim, shape.theta)
         seen = columns >= pads[:, None]  # [texts, columns]
@@ -171,7 +173,8 @@ class Target:
         """One token of each text; logits behind it."""
         shape = self.shape
         reach = (column // BUCKET + 1) * BUCKET
-        mask = (seen[:, :reach] & (torch.arange(reach, device=self.device) <= column))[:, None, None, :]
+        hidden = ~(seen[:, :reach] & (torch.arange(reach, device=self.device) <= column))
+        mask = torch.zeros(hidden.shape, dtype=self.dtype, device=self.device).masked_fill_(hidden, float("-inf"))
         here = (turn[0][:, None, column:column + 1], turn[1][:, None, column:column + 1])
         x = F.embedding(tokens[:, None], self.embedding)
         for block, (keys, values) in zip(self.blocks, cache, strict=True):
@@ -180,7 +183,7 @@ class Target:
             grouped = q.unflatten(1, (shape.kv_heads, -1))[:, :, :, 0]  # queries of a KV head as rows
             mixed = F.scaled_dot_product_attention(
                 grouped, keys[:, :, :reach], values[:, :, :reach],
-                attn_mask=mask.expand(-1, -1, grouped.shape[2], -1))
+                attn_mask=mask[:, None, None, :].expand(-1, grouped.shape[1], grouped.shape[2], -1))
             x = self._rest(block, x, mixed.flatten(1, 2)[:, :, None])
         return self.logits(normed(x[:, 0], self.gain, shape.eps))
 

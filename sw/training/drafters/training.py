@@ -140,7 +140,7 @@ class Trainer:
         positions = {"eagle": recipe.network.rollouts, "parallel": recipe.network.positions,
                      "medusa": recipe.network.heads}[kind]
         with torch.autocast(self.target.device.type, torch.bfloat16, enabled=tokens.is_cuda):
-            drafted = drafter.draft(tokens, rows, final, anchors, positions, given=True)
+            drafted = drafter.draft(tokens, rows, final, anchors, positions)
         every = torch.arange(length, device=tokens.device)
         total, weights = tokens.new_zeros((), dtype=torch.float32), 0.0
         for at, one in enumerate(drafted):

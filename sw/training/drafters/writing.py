@@ -60,8 +60,8 @@ class Pool:
     def load(cls, path: Path) -> Pool:
         """Read what :meth:`save` wrote."""
         with np.load(path) as arrays:
-            return cls(arrays["tokens"].shape[1], *([torch.from_numpy(arrays[name])] for name in (
-                "tokens", "starts", "ends")), [str(name) for name in arrays["names"]])
+            tokens, starts, ends = ([torch.from_numpy(arrays[name])] for name in ("tokens", "starts", "ends"))
+            return cls(tokens[0].shape[1], tokens, starts, ends, [str(name) for name in arrays["names"]])
 
 
 class Writer:
