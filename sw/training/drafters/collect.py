@@ -20,10 +20,11 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from gemmule.io.files import write_atomically
-from gemmule.sw.training.drafters.judging import TOP, Ranks, grow, load_ranks, ranks_of, summary
+from gemmule.sw.training.drafters.judging import ranks_of
 from gemmule.sw.training.drafters.networks import Drafter, build
 from gemmule.sw.training.drafters.packed import Pack, read_pack
 from gemmule.sw.training.drafters.page import write_page
+from gemmule.sw.training.drafters.ranks import TOP, Ranks, grow, load_ranks, summary
 from gemmule.sw.training.drafters.recipe import KINDS, NetworkRecipe
 from gemmule.sw.training.drafters.target import Target
 from gemmule.sw.training.drafters.writing import Pool

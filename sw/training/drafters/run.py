@@ -19,12 +19,13 @@ from typing import Any
 
 import torch
 
-from gemmule.sw.training.drafters.judging import ranks_of, save_ranks, summary
+from gemmule.sw.training.drafters.judging import ranks_of
 from gemmule.sw.training.drafters.packed import Pack, read_pack
+from gemmule.sw.training.drafters.ranks import save_ranks, summary
 from gemmule.sw.training.drafters.recipe import DraftersRecipe
 from gemmule.sw.training.drafters.target import Target
 from gemmule.sw.training.drafters.training import Trainer, fingerprint
-from gemmule.sw.training.drafters.writing import Pool, Writer, frequent
+from gemmule.sw.training.drafters.writing import Pool, Writer, covered, frequent
 from gemmule.sw.training.running import load_state, save_state
 
 __all__ = ["run"]
@@ -67,7 +68,7 @@ def run(recipe: DraftersRecipe, pack: Pack, out: Path, work: Path, stop_after: i
     clock.mark("target loaded")
     held_out, pools = _texts(recipe, pack, target, work, clock)
     held_out.save(out / "held_out.npz")
-    state = load_state(work / "state.pt", fingerprint(recipe))
+    state = load_state(work / "state.pt", fingerprint(asdict(recipe)))
     vocabulary = state["vocabulary"] if state else frequent(
         pools, recipe.network.vocabulary, pack.shape.vocab, [pack.end])
     trainer = Trainer(recipe, target, vocabulary, pools)
@@ -77,7 +78,8 @@ def run(recipe: DraftersRecipe, pack: Pack, out: Path, work: Path, stop_after: i
         curve = json.loads((out / "curve.json").read_text(encoding="utf-8")) if (out / "curve.json").exists() else []
         curve = [point for point in curve if point["step"] <= trainer.step]
     counts = {"chat texts": len(pools[0].names), "texts about texts and code": len(pools[1].names),
-              "answer tokens": sum(pool.answered for pool in pools)}
+              "answer tokens": sum(pool.answered for pool in pools),
+              "held-out tokens in the vocabulary": round(covered(held_out, vocabulary, pack.shape.vocab), 4)}
     print(f"{counts}", flush=True)
 
     def note(finished: bool) -> None:
@@ -121,6 +123,10 @@ def run(recipe: DraftersRecipe, pack: Pack, out: Path, work: Path, stop_after: i
 def _texts(recipe: DraftersRecipe, pack: Pack, target: Target, work: Path, clock: Clock) -> tuple[Pool, list[Pool]]:
     """The texts that judge and those that train, written now or in an earlier run."""
     paths = [work / name for name in ("held_out.npz", "chat.npz", "given.npz")]
+    plan, mark = fingerprint([asdict(recipe.writing), recipe.seed]), work / "writing.sha256"
+    if mark.exists() and mark.read_text(encoding="utf-8") != plan:
+        raise ValueError(f"{work}: its texts are of another recipe or seed: remove it, or give another --work")
+    mark.write_text(plan, encoding="utf-8")
     if all(path.exists() for path in paths):
         held_out, *pools = (Pool.load(path) for path in paths)
         return held_out, pools
@@ -168,12 +174,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, help="for all of it; without, a fixed number of steps")
     parser.add_argument("--writing-share", type=float, default=DraftersRecipe().writing_share,
                         help="of the seconds, for writing texts; one round is always written")
+    parser.add_argument("--rows", type=int, default=DraftersRecipe().rows, help="tokens of a batch")
     parser.add_argument("--steps", type=int, default=DraftersRecipe().steps, help="without --seconds")
     parser.add_argument("--seed", type=int, default=DraftersRecipe().seed)
     args = parser.parse_args()
     clock = Clock()
     recipe = replace(DraftersRecipe(), seed=args.seed, seconds=args.seconds, steps=args.steps,
-                     writing_share=args.writing_share)
+                     writing_share=args.writing_share, rows=args.rows)
     try:
         run(recipe, read_pack(args.pack), args.out, args.work, clock=clock)
     except ValueError as error:

@@ -27,9 +27,9 @@ CHUNK = 16384
 """Rows whose logits exist at a time."""
 
 
-def fingerprint(recipe: DraftersRecipe) -> str:
-    """SHA-256 of a recipe: a run continues only what the same recipe began."""
-    return hashlib.sha256(json.dumps(asdict(recipe), sort_keys=True).encode()).hexdigest()
+def fingerprint(plan: Any) -> str:
+    """SHA-256 of a recipe's fields: a run continues only what the same recipe began."""
+    return hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
 
 
 class HeadLoss(torch.autograd.Function):
@@ -156,8 +156,8 @@ class Trainer:
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint."""
-        return {"recipe": fingerprint(self.recipe), "step": self.step, "tokens": self.tokens, "share": self.share,
-                "vocabulary": self.vocabulary.cpu(), "batches": self.batches.state(),
+        return {"recipe": fingerprint(asdict(self.recipe)), "step": self.step, "tokens": self.tokens,
+                "share": self.share, "vocabulary": self.vocabulary.cpu(), "batches": self.batches.state(),
                 "drafters": {kind: one.state_dict() for kind, one in self.drafters.items()},
                 "optimizers": {kind: one.state() for kind, one in self.optimizers.items()}}
 

@@ -14,7 +14,7 @@ from gemmule.sw.training.drafters.packed import Pack
 from gemmule.sw.training.drafters.recipe import WritingRecipe
 from gemmule.sw.training.drafters.target import Target, Written
 
-__all__ = ["Pool", "Writer", "frequent"]
+__all__ = ["Pool", "Writer", "covered", "frequent"]
 
 LEAST_INVENTED, LEAST_PASSAGE, MOST_PASSAGE = 4, 24, 160
 """Tokens of an invented prompt, and of a passage of an answer that is asked about."""
@@ -170,13 +170,25 @@ class Writer:
         return torch.cat([torch.from_numpy(words[self.choices.integers(len(words))]), passage.to(torch.int32)])
 
 
-def frequent(pools: list[Pool], count: int, vocab: int, always: list[int]) -> Tensor:
-    """The tokens that answers hold most often, in order of their numbers; ``always`` are among them."""
+def _counts(pools: list[Pool], vocab: int) -> Tensor:
+    """How often answers hold each token."""
     counts = torch.zeros(vocab, dtype=torch.int64)
     for pool in pools:
         columns = torch.arange(pool.length)
         for tokens, starts, ends in zip(pool.tokens, pool.starts, pool.ends):
             counts += torch.bincount(tokens[(columns >= starts[:, None]) & (columns < ends[:, None])].long(),
                                      minlength=vocab)
+    return counts
+
+
+def covered(pool: Pool, vocabulary: Tensor, vocab: int) -> float:
+    """The share of the tokens of answers that are in a vocabulary."""
+    counts = _counts([pool], vocab)
+    return float(counts[vocabulary].sum() / counts.sum())
+
+
+def frequent(pools: list[Pool], count: int, vocab: int, always: list[int]) -> Tensor:
+    """The tokens that answers hold most often, in order of their numbers; ``always`` are among them."""
+    counts = _counts(pools, vocab)
     counts[always] = counts.max() + 1
     return counts.argsort(descending=True, stable=True)[:count].sort().values
