@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gemmule.io.files import write_atomically
-from gemmule.sw.reports.markdown import fill, table
+from gemmule.sw.reports.markdown import fill, table, wrapped
 
 __all__ = ["COST_OF_ROW", "PARTS", "predicted", "write_page"]
 
@@ -77,7 +77,7 @@ def steps(done: dict[str, Any]) -> str:
 def training(done: dict[str, Any]) -> str:
     """What was trained on, for how long, where."""
     texts, last = done["texts"], done["curve"][-1]
-    return (f"{texts['answer tokens']:,} tokens of answers ({texts['chat texts']:,} to invented prompts, "
+    return wrapped(f"{texts['answer tokens']:,} tokens of answers ({texts['chat texts']:,} to invented prompts, "
             f"{texts['texts about texts and code']:,} to requests about texts and code); {done['step']:,} steps over "
             f"{done['tokens']:,} tokens; {last['seconds']:.0f} seconds in all, texts and measurements included, on "
             f"{done['machine']['device']} with torch {done['machine']['torch']}.")
@@ -91,7 +91,8 @@ def learning(done: dict[str, Any]) -> str:
     return table(("million tokens seen", *(NAMES[kind] for kind in kinds)), [
         (f"{point['tokens'] / 1e6:.2f}", *(
             f"{point['judged'][kind]['requests']['reached'][0]:.1%}, "
-            f"{point['judged'][kind]['requests']['tokens_a_step'][3]:.2f}" for kind in kinds)) for point in chosen])
+            f"{point['judged'][kind]['requests']['tokens_a_step'][3]:.2f}" for kind in kinds)) for point in chosen]
+    ) + f"\n\n![Acceptance by position against tokens seen](img/{FIGURE})"
 
 
 def on_the_cpu(done: dict[str, Any]) -> str:
