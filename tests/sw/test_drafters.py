@@ -103,6 +103,12 @@ def test_a_tree_is_grown_from_what_occurs_most():
     assert accepted_by(values, tree).sum() >= accepted_by(values, [(0,) * depth for depth in range(1, 6)]).sum()
 
 
+def test_a_drafter_that_finds_nothing_grows_no_tree():
+    lost = Ranks(np.full((9, 3), TOP, np.int8), np.array([4, 5]), ("code", "chat"))
+    assert grow(lost.values, 7) == []
+    assert summary(lost, [])["tokens_a_step_of_tree"] == summary(lost)["tokens_a_step"][0] == 1.0
+
+
 def test_ranks_survive_a_file_and_are_told_by_category(tmp_path):
     ranks = some_ranks()
     save_ranks({"eagle": ranks}, tmp_path / "ranks.npz")

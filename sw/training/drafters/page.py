@@ -66,7 +66,7 @@ def steps(done: dict[str, Any]) -> str:
         rows.append((NAMES[kind], f"chain of {chain}", *(f"{found.get(group, 0):.2f}" for group in GROUPS),
                      f"{predicted(found['requests'], _passes(kind, chain), chain, share):.2f}×"))
         for nodes, tree in one["trees"].items():
-            depth = max(len(path) for path in tree["paths"])
+            depth = max((len(path) for path in tree["paths"]), default=0)
             found = tree["tokens_a_step"]
             rows.append((NAMES[kind], f"tree of {nodes}",
                          *(f"{found[group]:.2f}" if group in found else "" for group in GROUPS),

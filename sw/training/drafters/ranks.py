@@ -98,7 +98,7 @@ def grow(ranks: NDArray[np.int8], nodes: int) -> list[Path]:
     return [path for _, path in sorted(found, key=lambda one: (one[0], len(one[1]), one[1]))[:nodes]]
 
 
-def summary(ranks: Ranks, tree: Sequence[Path] = ()) -> dict[str, Any]:
+def summary(ranks: Ranks, tree: Sequence[Path] | None = None) -> dict[str, Any]:
     """Acceptance of chains of 1, 2, … proposals: ``reached``, the share of anchors whose first ones are all right, and
     ``tokens_a_step``; the latter for a tree too where one is given.
     """
@@ -108,7 +108,7 @@ def summary(ranks: Ranks, tree: Sequence[Path] = ()) -> dict[str, Any]:
         "texts": len(ranks.counts), "anchors": len(ranks.values),
         "reached": [round(float(one), 4) for one in right.mean(0)],
         "tokens_a_step": [_rate(right[:, :most].sum(1), ranks.counts) for most in range(1, positions + 1)]}
-    if tree:
+    if tree is not None:
         found["tokens_a_step_of_tree"] = _rate(accepted_by(ranks.values, tree), ranks.counts)
     return found
 
