@@ -126,6 +126,8 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
         Folder("sw/training/networks", ("model", "export", "trained", "optimizers", "guidance", "heads", "bert")),
         Folder("sw/training/stages", ("target", "copying_recipe", "copying", "answers", "lessons", "draft", "choice",
                                       "encoder", "small", "bundle")),
+        Folder("sw/training/drafters", ("packed", "prompts", "pack", "recipe", "target", "writing", "networks",
+                                        "training", "ranks", "judging", "run", "collect", "page", "tiny")),
     ),
     "Around it": (
         Folder("benchmarks", (), "Measurements, each file a command; results in `docs/results`."),
