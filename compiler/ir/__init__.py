@@ -11,6 +11,7 @@ from gemmule.compiler.ir.nodes import (
     Add,
     AnyNode,
     Attention,
+    Borrowed,
     DType,
     Embedding,
     Form,
@@ -36,7 +37,7 @@ from gemmule.compiler.ir.signature import Signature, Tensor, signature
 from gemmule.compiler.ir.token_pruning import TokenPruning
 
 __all__ = [
-    "RESCALE_BITS", "Activation", "Add", "AnyNode", "Attention", "Cache", "DType", "Embedding", "FamilyName",
+    "RESCALE_BITS", "Activation", "Add", "AnyNode", "Attention", "Borrowed", "Cache", "DType", "Embedding", "FamilyName",
     "FloatInterpreter", "Form", "Function", "Graph", "IntegerInterpreter", "Linear", "Network", "Node", "Norm",
     "Pages", "Plane", "Position", "Product", "PruningInterpreter", "Rope", "RopeScaling", "Rows", "Signature",
     "Softmax", "Tensor", "TokenPruning", "Type", "activate", "form_of", "layer_part", "listing", "residuals",
