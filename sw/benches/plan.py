@@ -101,7 +101,8 @@ class Plan:
         return self._opened.enter_context(Session(
             self.device, self.backend, self.pair, general=general, launch=self.launch if self.pair.draft else "pass",
             interpreted=self.interpreted, batch=1 if rows is None else self.batch, rows=rows,
-            prefill=self.prefill_rows if rows is None else 0, pruning=self.pruning))
+            prefill=self.prefill_rows if rows is None else 0, pruning=self.pruning,
+            one_pass=any(case.method not in BOUNDS and METHODS[case.method].needs_one_pass for case in self.rules)))
 
     def _together(self, case: Case) -> Session:
         """The session in which a case decodes texts that share passes."""
@@ -149,4 +150,5 @@ class Plan:
         return [self.device.sha256, *self.pair.digests, RECORD, *(
             sha256(program.image).hexdigest() for model in (self.alone.target, self.alone.draft) if model
             for program in (model.program, model.prefill, *model.narrow) if program),
+            *([self.alone.one_pass.digest] if self.alone.one_pass else []),
             self.new_tokens, self.launch, self.batch, *self.given, [repr(case) for case in self.cases], ways]
