@@ -141,7 +141,9 @@ class Rows:
             mask[end - len(part):end, end - len(part):end] = part.mask
         return cls(tokens=np.concatenate([part.tokens for part in parts]),
                    positions=np.concatenate([part.positions for part in parts]),
-                   sequences=np.repeat(np.arange(len(parts)), counts), mask=mask)
+                   sequences=np.repeat(np.arange(len(parts)), counts), mask=mask,
+                   borrowed=np.concatenate([part.lent for part in parts]) if any(
+                       part.borrowed is not None for part in parts) else None)
 
     @classmethod
     def tree(cls, tokens: Sequence[int], parents: Sequence[int], first: int) -> Self:

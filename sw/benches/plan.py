@@ -37,13 +37,13 @@ class Outcome:
 
     Attributes:
         results: of each prompt, or of prompts that went together, by each case.
-        parameters: weights of the draft model.
+        parameters: weights beside the target's, by method.
         resident: what the session keeps in DRAM.
         timeline: of the first prompt, if a trace is wanted.
     """
 
     results: list[dict[str, Any]]
-    parameters: int
+    parameters: Mapping[str, int]
     resident: dict[str, Any]
     timeline: Timeline | None
 
@@ -132,7 +132,8 @@ class Plan:
             timeline = trace(self.alone, prompts[0][1], self.new_tokens, self.cases, self.pair.ends,
                              self.rules.__getitem__, self._options)
         last = self.alone if self.batch == 1 else self._together(self.cases[-1])
-        drafting = self.alone.draft.program.graph.parameters if self.alone.draft else 0
+        drafting = {case.method: self.alone.extra_parameters(case.method) for case in self.cases
+                    if case.method not in BOUNDS}
         return Outcome(results=results, parameters=drafting, resident=resident(last), timeline=timeline)
 
     def _measured(self, ids: list[list[int]]) -> list[dict[str, Any]]:
