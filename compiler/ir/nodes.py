@@ -17,8 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 
 __all__ = [
     "GELUS", "RESCALE_BITS", "Activation", "Add", "AnyNode", "Attention", "Borrowed", "DType", "Embedding", "Form",
-    "Function", "Linear", "Node", "Norm", "Plane", "Position", "Product", "Rope", "RopeScaling", "Softmax", "Type", "form_of",
-    "softmax_of",
+    "Function", "Linear", "Node", "Norm", "Plane", "Position", "Product", "Rope", "RopeScaling", "Softmax", "Type",
+    "form_of", "softmax_of",
 ]
 
 _FROZEN = ConfigDict(frozen=True, extra="forbid")
@@ -395,4 +395,5 @@ class Product(Node):
 
 
 AnyNode = Annotated[
-    Embedding | Position | Borrowed | Add | Norm | Linear | Rope | Attention | Activation | Product, Field(discriminator="op")]
+    Embedding | Position | Borrowed | Add | Norm | Linear | Rope | Attention | Activation | Product,
+    Field(discriminator="op")]

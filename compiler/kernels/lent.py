@@ -68,9 +68,10 @@ class Lent:
             if isinstance(node, Borrowed) and (
                     node.depth % self.every or node.depth > self.every * self.depths
                     or 2 * ceil_div(node.columns, dim) * dim != self.row):
-                raise CompileError(f"{node.name}: rows of {self.row} bytes are lent behind every {self.every} of "
-                                   f"{self.every * self.depths} layers, not {node.columns} columns behind {node.depth}: "
-                                   "compile the lender with the depths that the borrower reads")
+                raise CompileError(
+                    f"{node.name}: rows of {self.row} bytes are lent behind every {self.every} of "
+                    f"{self.every * self.depths} layers, not {node.columns} columns behind {node.depth}: compile the "
+                    "lender with the depths that the borrower reads")
 
 
 @dataclass(frozen=True)

@@ -47,8 +47,8 @@ def roll(layers: Sequence[Sequence[Item]], config: Config, reserved: int = 0, co
     """Items that do what the layers do one after another: a body if they are equal, else as they stand.
 
     ``reserved``: words at the end of the parameter memory that others have. ``copies``: further layers that go on like
-    the last one. ``lent``: items behind each ``every`` layers, which differ in DRAM offsets alone: turns of a body around
-    that of the layers.
+    the last one. ``lent``: items behind each ``every`` layers, which differ in DRAM offsets alone: turns of a body
+    around that of the layers.
 
     Raises:
         CompileError: with ``copies``, the layers are not equal.

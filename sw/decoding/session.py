@@ -95,11 +95,11 @@ class Session:
                              "the temperature, take another --method than layerskip, and no --draft-lengths confidence")
         if one_pass and (batch > 1 or looped or pruning):
             what = f"--batch {batch}" if batch > 1 else f"--launch {launch}" if looped else "--prune"
-            raise InputError(f"--method parallel takes one text with its whole cache, a pass a launch, not {what}: drop "
-                             "one of the two")
+            raise InputError(f"--method parallel takes one text with its whole cache, a pass a launch, not {what}: "
+                             "drop one of the two")
         if one_pass and pair.one_pass is None:
-            raise InputError(f"--method parallel needs a drafter that was trained on the hidden rows of {pair.name}: take "
-                             "--model smollm2, or another --method")
+            raise InputError(f"--method parallel needs a drafter that was trained on the hidden rows of {pair.name}: "
+                             "take --model smollm2, or another --method")
         self.pruning = pruning
         source = pair.one_pass() if one_pass and pair.one_pass else None
         target = pair.target(config, 0, general, batch=batch, rows=rows, prefill=prefill, pruning=pruning,

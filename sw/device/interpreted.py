@@ -78,9 +78,10 @@ class _Early:
 
 @dataclass(frozen=True, eq=False)
 class LentRows:
-    """Rows of the residual stream by depth, as passes leave them for another model  # int16 [positions, columns] each."""
+    """Rows of the residual stream, as passes leave them for another model."""
 
     rows: dict[int, np.ndarray]
+    """By depth, int16 [positions, columns]."""
     depths: dict[str, int]
     """By the name of a value."""
 
@@ -150,7 +151,8 @@ class InterpretedModel(LoadedModel):
         else:
             cached = [self._truncated(rows, sequence, caches[sequence] if caches else None)
                       for sequence in range(self.program.batch)]
-            logits = self.interpreter.forward(rows, self.cache, self.lent and self.lent.taking(cached[0]), self._borrowed(rows))
+            logits = self.interpreter.forward(
+                rows, self.cache, self.lent.taking(cached[0]) if self.lent else None, self._borrowed(rows))
         answered = answered_rows(rows, want)
         found = logits[answered]
         if caches:  # of a sequence without rows of its own the device's cache may be ahead of the interpreter's

@@ -71,8 +71,9 @@ def read_trained(path: Path) -> Trained:
         raise CompileError(f"{path}: a drafter must be of the kind parallel, not {told.get('kind')}")
     tensors = {name: value * found[f"{name}.scale"][:, None] if f"{name}.scale" in found else value
                for name, value in found.items() if not name.endswith(".scale") and name != "vocabulary"}
-    return Trained(tuple(told["network"]["depths"]), {name: value.astype(np.float32) for name, value in tensors.items()},
-                   found["vocabulary"].astype(np.int64), len(found["mask_embedding"]))
+    return Trained(
+        tuple(told["network"]["depths"]), {name: value.astype(np.float32) for name, value in tensors.items()},
+        found["vocabulary"].astype(np.int64), len(found["mask_embedding"]))
 
 
 class _Nodes:

@@ -120,5 +120,5 @@ def test_what_cannot_borrow() -> None:
         compile_network(network, CONFIG, rows=4)
     program = compile_network(random_network(SIZES, 11), CONFIG, rows=4, lend=3)
     assert program.lends is not None
-    with pytest.raises(CompileError, match="rows of 80 bytes are lent behind every 3 of 6 layers, not 40 columns behind"):
+    with pytest.raises(CompileError, match="rows of 80 bytes are lent behind every 3 of 6 layers, not 40 columns"):
         compile_network(network, CONFIG, rows=4, borrow=Lender(program.lends, program.symbols[LENT]))

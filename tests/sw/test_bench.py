@@ -57,8 +57,8 @@ def test_bounds() -> None:
     for result in (ar, always, never):
         assert "draft" not in result["run"]["launches"]
     assert ar["run"] == ar["ar"] == draft["ar"]
-    rows = rows_of([result | {"category": name, "prompt": "a"} for name in ("copy", "table") for result in found], {"draft": 9},
-                   config.host)
+    rows = rows_of([result | {"category": name, "prompt": "a"} for name in ("copy", "table") for result in found],
+                   {"draft": 9}, config.host)
     assert [row["category"] for row in rows] == ["copy"] * 4 + ["table"] * 4 + ["all"] * 4
     assert [row["prompts"] for row in rows] == [1] * 8 + [2] * 4
     assert [row["extra_parameters"] for row in rows[:4]] == [0, 0, 0, 9]
