@@ -106,6 +106,7 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
                              "import_texts")),
         Folder("sw/models/default", (), "The pair worth decoding, and what `gemmule generate` takes."),
         Folder("sw/models/small", (), "The small pair: for RTL runs and quick tests."),
+        Folder("sw/models/smollm2", (), "Drafters trained for SmolLM2, in int8."),
         Folder("sw/decoding", ("session", "generate", "asking", "tree", "paced", "chains", "verify", "sampling",
                                "noise", "lengths", "context", "stops", "script", "generation", "resident")),
         Folder("sw/decoding/methods", ("method", "ar", "draft", "pld", "jacobi", "layerskip")),
