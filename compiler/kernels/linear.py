@@ -7,6 +7,7 @@ that accumulate. Each chunk is one load, so loads are long and commands few.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import product
 
@@ -29,7 +30,7 @@ from gemmule.compiler.kernels.virtual import (
 )
 from gemmule.compiler.layout import WeightFormat
 from gemmule.compiler.place import Cut, cut_evenly
-from gemmule.isa import Dyn, Length, MatrixFlag, Unit
+from gemmule.isa import Dyn, Length, MatrixFlag, MoveFlag, Unit
 from gemmule.timing import ceil_div
 
 __all__ = ["Ring", "Tile", "between", "linear_tiles"]
@@ -37,6 +38,10 @@ __all__ = ["Ring", "Tile", "between", "linear_tiles"]
 
 MOST_OFFSET = (1 << 32) - 1
 """Of a command's DRAM rows from where its base register points."""
+
+
+NO_SUMS = "no sums"
+"""Region of which nothing is read: zeros go to the accumulator."""
 
 
 class Ring:
@@ -88,12 +93,14 @@ class _Piece:
 
 def linear_tiles(b: Builder, ring: Ring, node: Linear, spans: Sequence[Span], lanes: np.ndarray, *,
                  m: Length | None = None, dyn: tuple[Dyn, int, int] = NO_DYN, last: bool = False,
-                 high: Linear | None = None) -> Iterator[Tile]:
+                 high: Linear | None = None,
+                 alone: Callable[[int], AbstractContextManager[None]] | None = None) -> Iterator[Tile]:
     """Write the product of ``spans`` with all columns of ``lanes``, tile by tile; the caller takes each tile's sums.
 
     ``m`` and ``dyn``: rows of A, and which are the first. ``last``: nothing follows, so the last chunks become smaller
     and smaller: a pass ends soon after its last weights. ``high``: the product of the high planes of an int16 value,
-    with the same weights, which each tile then has too.
+    with the same weights, which each tile then has too. ``alone``: weights and product of each span may be left out;
+    what those of the span of a number stand in.
 
     Raises:
         CompileError: not one column group at the smallest depth fits a ring slot.
@@ -101,11 +108,12 @@ def linear_tiles(b: Builder, ring: Ring, node: Linear, spans: Sequence[Span], la
     config, dim = b.config, b.config.dim
     form = WeightFormat(bits=node.bits, group=_device_group(node, spans, dim))
     form.check(config)
-    whole = sum(form.rows(config, span.groups(dim)) for span in spans)
+    depths = [form.rows(config, span.groups(dim)) for span in spans]
+    whole = max(depths) if alone else sum(depths)
     stride = (2 if high else 1) * b.rows  # accumulator rows of a column group: those of the high plane behind
     total, most = len(lanes) // dim, max(1, ring.acc_rows // stride)
     groups = min(most, ring.rows // whole) or 1
-    pieces = _pieces(spans, form, b, ring.rows) if whole > ring.rows else [
+    pieces = _pieces(spans, form, b, ring.rows) if alone or whole > ring.rows else [
         [_Piece(span, 0, span.groups(dim)) for span in spans]]
     if not pieces:
         raise CompileError(
@@ -122,11 +130,16 @@ def linear_tiles(b: Builder, ring: Ring, node: Linear, spans: Sequence[Span], la
         for at, count in _tapered(block, tile) if ends else cut_evenly(block, ceil_div(block, tile)):
             first = block_first + at
             acc = At(Buffer(f"{node.name} sums", count * stride, Bank.ACCUMULATOR))
+            if alone:
+                b.reserve(NO_SUMS, 4 * dim)
+                b.add(Unit.LOAD, f"{node.name}: no sums yet", region=NO_SUMS, bytes=4 * dim, row=acc, row_stride=1,
+                      block_stride=1, rows=count * stride, flags={MoveFlag.ZERO, MoveFlag.ACCUMULATOR})
             for begin in range(0, count, groups):
                 columns = lanes[(first + begin) * dim:(first + min(begin + groups, count)) * dim]
                 for number, piece in enumerate(pieces):
-                    _multiply(b, ring, node, form, piece, columns, acc + begin * stride, stride, number > 0,
-                              b.m if m is None else m, dyn)
+                    with alone(spans.index(piece[0].span)) if alone else nullcontext():
+                        _multiply(b, ring, node, form, piece, columns, acc + begin * stride, stride,
+                                  number > 0 or alone is not None, b.m if m is None else m, dyn)
             behind = At(parameters, block * rows[0] + at * rows[-1])
             yield Tile(acc, stride, first, count, At(parameters, at * rows[0]),
                        (acc + b.rows, behind) if high else None)

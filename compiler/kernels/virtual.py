@@ -226,6 +226,8 @@ class Builder:
     """1, or 0 for a launch that needs no constants now: its block is empty."""
     placed: dict[Hashable, int] = field(default_factory=dict)
     """By region and contents: where they are."""
+    predicate: int = 0
+    """Of commands that name none: they only run if this is 1."""
     contents: Contents | None = None
     """Where a program beside this one has them all: nothing is placed."""
 
@@ -251,7 +253,14 @@ class Builder:
             **fields: Value) -> None:
         """Append a command."""
         self.items.append(VirtualCommand(unit=unit, op=int(op), fields=fields, flags=frozenset(map(int, flags)),
-                                         dyn=dyn, note=note, region=region, predicate=predicate))
+                                         dyn=dyn, note=note, region=region, predicate=predicate or self.predicate))
+
+    @contextmanager
+    def when(self, predicate: int) -> Iterator[None]:
+        """Commands that are appended inside only run if this predicate is 1."""
+        outer, self.predicate = self.predicate, predicate
+        yield
+        self.predicate = outer
 
     def control(self, *items: SetDisplacement | Command) -> None:
         """Append control commands."""

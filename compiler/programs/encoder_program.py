@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Graph, Network, Rows, TokenPruning
 from gemmule.compiler.ir.cache import check_rows
+from gemmule.compiler.ir.head_pruning import HeadSchedule
 from gemmule.compiler.kernels.attention.choosing import KEPT_ROWS, kept_pitch, kept_words
+from gemmule.compiler.kernels.attention.heads_left import HEADS_LEFT, flags_offset
 from gemmule.compiler.kernels.contents import Constant
 from gemmule.compiler.kernels.embed import POSITIONS, TOKENS
 from gemmule.compiler.kernels.head.logits import ANSWERS
 from gemmule.compiler.kernels.virtual import LengthReg
 from gemmule.compiler.passes.encoder.map import EncoderMapping
 from gemmule.compiler.program import Program, ReadDram, Registers, Step
-from gemmule.isa import MoveFlag, Unit
+from gemmule.isa import CONTROL, NUM_PREDICATES, MoveFlag, SOp, Unit
 from gemmule.numerics import join_planes
 from gemmule.timing import ceil_div
 
@@ -36,7 +39,7 @@ class EncoderProgram(Program):
     constants: Mapping[str, tuple[tuple[int, Constant], ...]]
     """Contents by region, (offset, content)."""
     pruning: TokenPruning | None = None
-    """Rows leave by this schedule."""
+    """Rows and heads leave by this schedule."""
 
     @property
     def max_rows(self) -> int:
@@ -89,6 +92,46 @@ class EncoderProgram(Program):
                 at = self._choosing.index(layer) * pitch
                 left = left[self.read(read_dram, KEPT_ROWS, at, 2 * count).view("<u2").astype(np.int64)]
             found.append(left)
+        return found
+
+    @cached_property
+    def heads(self) -> HeadSchedule | None:
+        """By which heads leave."""
+        found = self.pruning.heads if self.pruning else None
+        return found.schedule(self.graph) if found else None
+
+    @property
+    def heads_by_layer(self) -> list[int]:
+        """Heads that each layer leaves."""
+        return list(self.heads.left) if self.heads else [node.heads for node in self.graph.attentions]
+
+    def kept_heads(self, read_dram: ReadDram) -> list[np.ndarray]:
+        """By layer, which heads the last pass has left  # int64 [left]."""
+        found, left = list[np.ndarray](), np.arange(self.graph.attentions[0].heads)
+        heads, dim = len(left), self.config.dim
+        for layer in range(self.graph.layers):
+            if self.heads and layer in self.heads.choosing:
+                at = flags_offset(self.config, heads, self.heads.choices(layer))
+                left = np.flatnonzero(self.read(read_dram, HEADS_LEFT, at, heads * dim).reshape(heads, dim)[:, 0])
+            found.append(left)
+        return found
+
+    def skipped(self) -> np.ndarray:
+        """Commands that a predicate skips where the first heads are those that stay  # bool [commands].
+
+        Which stay, data alone decide; all take nearly as long.
+        """
+        found, there = np.zeros(len(self.commands), dtype=np.bool_), [True] * NUM_PREDICATES
+        flags = kept = 0
+        for at, command in enumerate(self.commands):
+            fields, flagged = command.fields, command.flags
+            if command.unit is Unit.LOAD and self.bases[fields["base"]] == HEADS_LEFT and MoveFlag.ZERO not in flagged:
+                assert self.heads is not None
+                choice = fields.get("offset", 0) // flags_offset(self.config, self.heads.heads, 1)
+                flags, kept = fields["row"], self.heads.left[self.heads.choosing[choice]]
+            elif command.unit is Unit.SELECT and command.op == SOp.COMPARE:
+                there[fields["number"]] = fields["src0"] - flags < kept
+            found[at] = command.unit != CONTROL and not there[command.predicate]
         return found
 
     def step(self, rows: Rows) -> Step:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from gemmule.compiler.ir import Attention
+from gemmule.compiler.kernels.attention.heads_left import ALL_STAY, HeadSums, LeavingHeads
 from gemmule.compiler.kernels.attention.softmax import exponential
 from gemmule.compiler.kernels.row_blocks import stored
 from gemmule.compiler.kernels.virtual import NO_DYN, At, Bank, Buffer, Builder, LengthReg, SetDisplacement
@@ -80,27 +81,42 @@ class HeadLayout:
         return len(PARTS) * self.heads * self.sequence * self.row
 
 
-def attend_sequence(b: Builder, node: Attention, mapping: SequenceMapping, sequence: int) -> None:
+def attend_sequence(b: Builder, node: Attention, mapping: SequenceMapping, sequence: int,
+                    leaving: LeavingHeads = ALL_STAY) -> None:
     """Contexts of all heads of up to ``sequence`` rows."""
     layout = HeadLayout.of(node, b.config, sequence)
-    attend_heads([SequenceHead(b, node, mapping, layout, number) for number in range(node.heads)], mapping)
+    attend_heads([SequenceHead(b, node, mapping, layout, number, leaving.sums) for number in range(node.heads)],
+                 mapping, leaving)
 
 
-def attend_heads(heads: Sequence[SequenceHead], mapping: SequenceMapping) -> None:
-    """One after another, the operands of the next one under way."""
-    for head in heads[:mapping.ahead]:
-        head.load()
+def attend_heads(heads: Sequence[SequenceHead], mapping: SequenceMapping, leaving: LeavingHeads = ALL_STAY) -> None:
+    """One after another, the operands of the next one under way; behind them the heads are chosen that stay."""
+    gates, predicates = leaving.gates, [0] * len(heads)
+
+    def load(number: int) -> None:
+        if gates:
+            predicates[number] = gates.predicate(number)
+        with heads[number].b.when(predicates[number]):
+            heads[number].load()
+
+    for number in range(mapping.ahead):
+        load(number)
     for number, head in enumerate(heads):
-        for other in heads[number + mapping.ahead:number + mapping.ahead + 1]:
-            other.load()
-        head.attend()
+        if number + mapping.ahead < len(heads):
+            load(number + mapping.ahead)
+        with head.b.when(predicates[number]):
+            head.attend()
+    if leaving.sums:
+        leaving.sums.choose()
 
 
 class SequenceHead:
-    """Commands of one head."""
+    """Commands of one head; ``sums``: where its importance is added up."""
 
-    def __init__(self, b: Builder, node: Attention, mapping: SequenceMapping, layout: HeadLayout, number: int) -> None:
+    def __init__(self, b: Builder, node: Attention, mapping: SequenceMapping, layout: HeadLayout, number: int,
+                 sums: HeadSums | None = None) -> None:
         dim, align = b.config.dim, b.config.preload
+        self.head_sums = sums
         self.b, self.node, self.mapping, self.layout, self.number = b, node, mapping, layout, number
         self.name, self.all = f"{node.name}: head {number}", Length(layout.sequence, LengthReg.ROWS)
         self.scaling: dict[str, Any]
@@ -216,7 +232,10 @@ class SequenceHead:
                    **self.scale)
 
     def store(self, i: int) -> None:
+        """A block's contexts; and what they say of the head."""
         m, row, every = self.mapping.queries, self.layout.row, self.layout.heads * self.layout.row
         self.b.add(Unit.STORE, f"{self.name}: contexts", region=stored(CONTEXT),
                    offset=self.number * row + i * m * every, stride=every, bytes=row, row=self.contexts[i],
                    row_stride=1, block_stride=m, rows=self.rows(i))
+        if self.head_sums:
+            self.head_sums.add(self.number, self.sums[i], m, self.rows(i), {"context": i, **self.scale}, i)

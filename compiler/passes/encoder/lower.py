@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gemmule.compiler.ir import Network, TokenPruning
+from gemmule.compiler.ir import Attention, Network, TokenPruning
 from gemmule.compiler.kernels import embed, mlp
 from gemmule.compiler.kernels.attention.choosing import attend_choosing, kept_words
+from gemmule.compiler.kernels.attention.head_products import project_left, store_part, tiles_of_left
+from gemmule.compiler.kernels.attention.heads_left import HeadGates, LeavingHeads
 from gemmule.compiler.kernels.attention.sequence import (
     CONTEXT,
     HEADS,
@@ -56,10 +58,12 @@ class EncoderPhases:
     """Most rows."""
     fused: bool = True
     pruning: TokenPruning | None = None
-    """Rows leave behind the attention of some layers."""
+    """Rows and heads leave behind the attention of some layers."""
     b: Builder = field(init=False)
 
     def __post_init__(self) -> None:
+        found = self.pruning.heads if self.pruning else None
+        self.heads = found.schedule(self.network.graph) if found else None
         self.b = Builder(self.config, self.network, self.sequence, fused=self.fused)
 
     def lowered(self, *, before: list[Part], layers: Sequence[list[Part]] = (), behind: Sequence[Part] = ()) -> Lowered:
@@ -71,6 +75,10 @@ class EncoderPhases:
     def _pruning(self) -> tuple[int, ...]:
         """Layers behind whose attention rows leave."""
         return self.pruning.pruning if self.pruning else ()
+
+    def _gates(self, node: Attention) -> HeadGates | None:
+        """Of a phase, where heads have left before the layer."""
+        return LeavingHeads.gates_of(self.b, node, self.heads)
 
     def _done(self) -> list[Item]:
         items, self.b.items, self.b.spilled = self.b.items, [], 0
@@ -124,6 +132,7 @@ class EncoderPhases:
         lanes = by_heads(np.arange(node.heads), node.head_dim, dim)
         b.rows, count, order = mapping.rows, mapping.together, in_order(depth, dim)
         spans = [self._operand(NARROW, len(order), RowBlock(i, 1)) for i in range(count)]
+        linears, gates = (operator.key, operator.value, operator.query), self._gates(node)
 
         def load(block: RowBlock) -> Writes:
             return self._load(NARROW, spans[block.first // mapping.rows % count], block)
@@ -133,7 +142,10 @@ class EncoderPhases:
             early = 1 if count > 1 else None  # the product behind whose tiles the next block's rows are loaded
             for block, span in zip(blocks, spans, strict=True):
                 self._enter(block)
-                for part, linear in enumerate((operator.key, operator.value, operator.query)):
+                if gates:
+                    project_left(b, ring, node, linears, layout, gates, block, Span(span, b.rows, order),
+                                 load(block.following) if count > 1 else [])
+                for part, linear in enumerate(() if gates else linears):
                     buffers = [At(Buffer(f"{linear.name} {h}", layout.groups * b.rows, Bank.STATE))
                                for h in range(node.heads)]
                     heads = Heads(range(node.heads), node.head_dim, buffers.__getitem__, b.rows)
@@ -142,10 +154,7 @@ class EncoderPhases:
                     for tile in between(tiles, len(lanes) // dim, load(block.following) if part == early else ()):
                         store_heads(b, linear, tile, heads, None, None)
                         while done < (tile.first + tile.groups) // layout.groups:
-                            b.add(Unit.STORE, f"{linear.name}: head {done}", region=stored(HEADS),
-                                  offset=layout.offset(part, done) + block.first * layout.row, stride=layout.row,
-                                  bytes=layout.row, row=buffers[done], row_stride=1, block_stride=b.rows,
-                                  rows=block.part(0, block.rows))
+                            store_part(b, layout, linear.name, part, done, block, buffers[done])
                             done += 1
                 self._late(load(block.following) if early is None else [])
         return self._done()
@@ -156,10 +165,11 @@ class EncoderPhases:
         layout = HeadLayout.of(node, self.config, self.sequence)
         self.b.reserve(HEADS, layout.size)
         self._reserve(CONTEXT, layout.row * node.heads)
+        leaving = LeavingHeads.of(self.b, node, self.heads)
         if self.pruning and node.layer is not None and self.pruning.adds(node.layer):
-            attend_choosing(self.b, node, mapping, self.sequence, self.pruning, node.layer)
+            attend_choosing(self.b, node, mapping, self.sequence, self.pruning, node.layer, leaving)
         else:
-            (attend_online if node.block else attend_sequence)(self.b, node, mapping, self.sequence)
+            (attend_online if node.block else attend_sequence)(self.b, node, mapping, self.sequence, leaving)
         return self._done()
 
     def project_contexts(self, layer: LayerOperators, mapping: PhaseMapping) -> list[Item]:
@@ -174,6 +184,7 @@ class EncoderPhases:
         b.rows, count = mapping.rows, mapping.together
         spans = [self._operand(CONTEXT, len(lanes), RowBlock(i, 1)) for i in range(count)]
         residuals = [embed.new_residual(b, linear.columns) for _ in spans]
+        gates = self._gates(node)
 
         def load(block: RowBlock) -> Writes:
             number = block.first // mapping.rows % count
@@ -187,7 +198,8 @@ class EncoderPhases:
 
             for block, span, residual in zip(blocks, spans, residuals, strict=True):
                 self._enter(block)
-                tiles = linear_tiles(b, ring, linear, [Span(span, b.rows, lanes)], order)
+                tiles = tiles_of_left(b, ring, node, linear, span, order, gates) if gates else linear_tiles(
+                    b, ring, linear, [Span(span, b.rows, lanes)], order)
                 ahead = [*(load(block.following) if count > 1 else []), *([] if block.first else [factors.load])]
                 for tile in between(tiles, self._groups(linear.columns), ahead):
                     add_to_residual(b, linear, tile, residual)

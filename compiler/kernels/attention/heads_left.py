@@ -1,0 +1,194 @@
+"""Heads that leave: what each head's contexts say, which heads stay, and predicates of those that are there.
+
+A block's contexts pass the byte table of magnitudes a second time; a product with ones adds up each row, and the select
+unit these sums by head, behind the importance of rows. Behind a layer's last head it chooses. Flags of the heads that
+stay are scattered by its list into a table of zeros in DRAM, a row for each head. Phases of later layers load them, and
+COMPARE makes a predicate of a head's flags ahead of its commands. Predicates take turns: while one head is computed,
+the operands of the next are loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from gemmule.compiler.errors import CompileError
+from gemmule.compiler.ir import Attention
+from gemmule.compiler.ir.head_pruning import HeadSchedule
+from gemmule.compiler.kernels.constants import FixedRows
+from gemmule.compiler.kernels.row_blocks import stored
+from gemmule.compiler.kernels.virtual import STATIC, At, Bank, Buffer, Builder
+from gemmule.compiler.place import round_up
+from gemmule.config import Config
+from gemmule.isa import (
+    NUM_PREDICATES,
+    CommitFlag,
+    ImportanceFlag,
+    KeysFlag,
+    Length,
+    MatrixFlag,
+    MoveFlag,
+    RequantFlag,
+    SOp,
+    TopKFlag,
+    Unit,
+    VOp,
+)
+from gemmule.numerics import BYTE_TABLE_ENTRIES
+
+__all__ = ["ALL_STAY", "HEADS_LEFT", "HeadGates", "HeadSums", "LeavingHeads", "check_heads", "flags_offset"]
+
+HEADS_LEFT = "heads left"
+"""Region of flags: DIM bytes a head, 1 where it stays, for each choice."""
+MOST_COLUMNS = 255
+"""Of a head: the magnitudes of a row's contexts then are a number of 15 bits."""
+MAGNITUDES = FixedRows("magnitudes", np.abs(np.arange(BYTE_TABLE_ENTRIES).astype(np.uint8).view(np.int8).astype(
+    np.int64)).astype(np.uint8).tobytes())
+
+
+def flags_offset(config: Config, heads: int, choice: int) -> int:
+    """Bytes before a choice's flags."""
+    return choice * heads * config.dim
+
+
+def check_heads(node: Attention, config: Config, sequence: int, *, rows: bool) -> None:
+    """Refuse sizes with which no heads are chosen, beside the choice of ``rows``; raises CompileError."""
+    if node.head_dim > MOST_COLUMNS:
+        raise CompileError(f"heads are chosen of at most {MOST_COLUMNS} columns each, not {node.head_dim}: prune no "
+                           "heads")
+    most = config.list_entries - (sequence if rows else 0)
+    if node.heads > most:
+        raise CompileError(f"heads are chosen among at most {most} of them beside {sequence} rows (list_entries), not "
+                           f"{node.heads}: use shorter sequences, or prune no heads")
+    most = config.select_keys - (sequence if rows else 0)
+    if node.heads > most:
+        raise CompileError(f"rows and heads are chosen of sequences of at most {config.select_keys - node.heads} rows "
+                           f"beside {node.heads} heads (select_keys), not {sequence}: use shorter ones, or prune one "
+                           "of both")
+
+
+class HeadGates:
+    """Of a phase behind a choice among heads: what lets commands of a head run only where it is left."""
+
+    def __init__(self, b: Builder, node: Attention, choice: int) -> None:
+        """Loads the flags of a choice."""
+        size = flags_offset(b.config, node.heads, 1)
+        self.b, self.name, self._turn = b, node.name, count()
+        self.flags = At(Buffer(f"{node.name}: heads that are left", node.heads, Bank.STATE))
+        b.reserve(HEADS_LEFT, (choice + 1) * size)
+        b.add(Unit.LOAD, f"{node.name}: heads that are left", region=HEADS_LEFT, offset=choice * size, bytes=size,
+              row=self.flags, block_stride=1, rows=1)
+
+    def predicate(self, head: int) -> int:
+        """The predicate of a head, until as many other heads as there are predicates have got theirs."""
+        number = 1 + next(self._turn) % (NUM_PREDICATES - 1)
+        self.b.add(Unit.SELECT, f"{self.name}: is head {head} left", op=SOp.COMPARE, src0=self.flags + head,
+                   src0_stride=1, m=1, n=self.b.config.dim, aux=1, number=number)
+        return number
+
+    @contextmanager
+    def head(self, number: int) -> Iterator[None]:
+        """What is appended inside runs only where the head is left."""
+        with self.b.when(self.predicate(number)):
+            yield
+
+
+class HeadSums:
+    """Importance of a layer's heads, and the choice behind it."""
+
+    def __init__(self, b: Builder, node: Attention, schedule: HeadSchedule) -> None:
+        """Loads what sums need; the first layer begins anew."""
+        dim, layer = b.config.dim, node.layer
+        assert layer is not None
+        self.b, self.node, self.schedule, self.layer = b, node, schedule, layer
+        self.first = b.config.select_keys - node.heads
+        """Place of the first head's importance."""
+        rows = round_up(node.head_dim, b.config.preload)
+        self.ones = At(Buffer(f"{node.name}: ones", rows, Bank.STREAM, b.config.preload))
+        table = At(Buffer(f"{node.name}: table of magnitudes", MAGNITUDES.size // dim, Bank.STATE))
+        b.load_constants(STATIC, [FixedRows(f"{rows * dim} ones", b"\1" * rows * dim)], self.ones,
+                         f"{node.name}: ones")
+        b.load_constants(STATIC, [MAGNITUDES], table, f"{node.name}: table of magnitudes")
+        b.add(Unit.VECTOR, f"{node.name}: table of magnitudes", op=VOp.TABLE, src0=table)
+        if layer == 0:
+            self._select(SOp.COMMIT, "no head has importance yet", CommitFlag.CLEAR, first=self.first, n=node.heads)
+
+    def add(self, head: int, sums: At, stride: int, m: Length, scaling: dict[str, Any], block: int) -> None:
+        """What a block of a head's contexts says; these are made of ``sums`` with ``scaling``, as they are themselves.
+
+        ``stride``: rows of a block at most, and from a group to the next.
+        """
+        b, node, name = self.b, self.node, f"{self.node.name}: head {head}"
+        groups = sums.buffer.rows // stride
+
+        def buffer(what: str, rows: int, bank: Bank) -> At:
+            return At(Buffer(f"{name}: {what} {block}", rows, bank))
+
+        magnitudes, words = buffer("magnitudes", groups * stride, Bank.OPERAND), buffer("words", 2 * stride, Bank.RESULT)
+        totals = buffer("totals", stride, Bank.ACCUMULATOR)
+        b.add(Unit.VECTOR, f"{name}: magnitudes", op=VOp.REQUANT, flags={RequantFlag.ROW, RequantFlag.LOOKUP},
+              src0=sums, src0_stride=stride, dst=magnitudes, dst_stride=stride, m=m, n=node.head_dim, **scaling)
+        b.add(Unit.MATRIX, f"{name}: sums of magnitudes", flags={MatrixFlag.A_UNSIGNED}, a_row=magnitudes,
+              a_stride=stride, b_row=self.ones, b_stride=self.ones.buffer.rows, c_row=totals, c_stride=stride, m=m, n=1,
+              k=node.head_dim)
+        b.add(Unit.VECTOR, f"{name}: sums of magnitudes", op=VOp.REQUANT, flags={RequantFlag.WIDE}, src0=totals,
+              src0_stride=stride, dst=words, dst_stride=2 * stride, m=m, n=1, mult=1, shift=0)
+        b.add(Unit.SELECT, f"{name}: importance of the head", op=SOp.IMPORTANCE, flags={ImportanceFlag.WIDE},
+              src0=words, src0_stride=2 * stride, first=self.first + head, m=m, n=1)
+
+    def choose(self) -> None:
+        """Flags of the heads that stay behind the layer, if any leave; their list stands at the end of the list memory.
+        """
+        b, node, heads, layer = self.b, self.node, self.node.heads, self.layer
+        if layer not in self.schedule.choosing:
+            return
+        self._select(SOp.COMMIT, "importance of heads", first=self.first, n=heads)
+        kept, entry = self.schedule.left[layer], b.config.list_entries - heads
+        place, size = self.schedule.choices(layer), flags_offset(b.config, heads, 1)
+        b.reserve(HEADS_LEFT, (place + 1) * size)
+        none = At(Buffer(f"{node.name}: no flag", 1, Bank.STATE))
+        b.add(Unit.LOAD, f"{node.name}: no flag", region=HEADS_LEFT, bytes=b.config.dim, row=none, block_stride=1,
+              rows=1, flags={MoveFlag.ZERO})
+        shared: dict[str, Any] = {"region": stored(HEADS_LEFT), "offset": place * size, "stride": b.config.dim,
+                                  "bytes": b.config.dim, "row_stride": 0, "block_stride": 1}
+        b.add(Unit.STORE, f"{node.name}: no flags", row=none, rows=heads, **shared)
+        self._select(SOp.KEYS, "numbers of heads", KeysFlag.FROM_IMPORTANCE, first=0, dst=0, n=heads)
+        self._select(SOp.KEYS, "keys of heads", KeysFlag.FROM_IMPORTANCE, KeysFlag.KEEP_IDS, first=self.first, dst=0,
+                     n=heads, shift=self.schedule.shift)
+        self._select(SOp.TOP_K, f"{kept} of {heads} heads are left", TopKFlag.KEEP, n=heads, k=kept, dst=entry)
+        b.add(Unit.STORE, f"{node.name}: flags of heads that are left", row=self.ones, rows=kept,
+              flags={MoveFlag.INDEXED}, list=entry, last_index=heads - 1, **shared)
+
+    def _select(self, op: SOp, note: str, *flags: int, **fields: Any) -> None:
+        self.b.add(Unit.SELECT, f"{self.node.name}: {note}", op=op, flags=flags, **fields)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeavingHeads:
+    """How heads leave a layer."""
+
+    gates: HeadGates | None = None
+    """Some have left before."""
+    sums: HeadSums | None = None
+    """Some leave behind it, or a later layer."""
+
+    @staticmethod
+    def of(b: Builder, node: Attention, schedule: HeadSchedule | None) -> LeavingHeads:
+        """Of a layer, whose attention is about to begin."""
+        adds = schedule and node.layer is not None and schedule.adds(node.layer)
+        return LeavingHeads(gates=LeavingHeads.gates_of(b, node, schedule),
+                            sums=HeadSums(b, node, schedule) if schedule and adds else None)
+
+    @staticmethod
+    def gates_of(b: Builder, node: Attention, schedule: HeadSchedule | None) -> HeadGates | None:
+        """Of a phase of a layer, which is about to begin."""
+        choices = 0 if not schedule or node.layer is None else schedule.choices(node.layer)
+        return HeadGates(b, node, choices - 1) if choices else None
+
+
+ALL_STAY = LeavingHeads()
