@@ -7,7 +7,6 @@ that accumulate. Each chunk is one load, so loads are long and commands few.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import product
 
@@ -30,18 +29,14 @@ from gemmule.compiler.kernels.virtual import (
 )
 from gemmule.compiler.layout import WeightFormat
 from gemmule.compiler.place import Cut, cut_evenly
-from gemmule.isa import Dyn, Length, MatrixFlag, MoveFlag, Unit
+from gemmule.isa import Dyn, Length, MatrixFlag, Unit
 from gemmule.timing import ceil_div
 
-__all__ = ["Ring", "Tile", "between", "linear_tiles"]
+__all__ = ["Piece", "Ring", "Tile", "between", "linear_tiles", "multiply"]
 
 
 MOST_OFFSET = (1 << 32) - 1
 """Of a command's DRAM rows from where its base register points."""
-
-
-NO_SUMS = "no sums"
-"""Region of which nothing is read: zeros go to the accumulator."""
 
 
 class Ring:
@@ -83,7 +78,7 @@ class Tile:
 
 
 @dataclass(frozen=True)
-class _Piece:
+class Piece:
     """A product's part of the depth: tiles ``first`` .. of a span."""
 
     span: Span
@@ -93,14 +88,12 @@ class _Piece:
 
 def linear_tiles(b: Builder, ring: Ring, node: Linear, spans: Sequence[Span], lanes: np.ndarray, *,
                  m: Length | None = None, dyn: tuple[Dyn, int, int] = NO_DYN, last: bool = False,
-                 high: Linear | None = None,
-                 alone: Callable[[int], AbstractContextManager[None]] | None = None) -> Iterator[Tile]:
+                 high: Linear | None = None) -> Iterator[Tile]:
     """Write the product of ``spans`` with all columns of ``lanes``, tile by tile; the caller takes each tile's sums.
 
     ``m`` and ``dyn``: rows of A, and which are the first. ``last``: nothing follows, so the last chunks become smaller
     and smaller: a pass ends soon after its last weights. ``high``: the product of the high planes of an int16 value,
-    with the same weights, which each tile then has too. ``alone``: weights and product of each span may be left out;
-    what those of the span of a number stand in.
+    with the same weights, which each tile then has too.
 
     Raises:
         CompileError: not one column group at the smallest depth fits a ring slot.
@@ -108,13 +101,12 @@ def linear_tiles(b: Builder, ring: Ring, node: Linear, spans: Sequence[Span], la
     config, dim = b.config, b.config.dim
     form = WeightFormat(bits=node.bits, group=_device_group(node, spans, dim))
     form.check(config)
-    depths = [form.rows(config, span.groups(dim)) for span in spans]
-    whole = max(depths) if alone else sum(depths)
+    whole = sum(form.rows(config, span.groups(dim)) for span in spans)
     stride = (2 if high else 1) * b.rows  # accumulator rows of a column group: those of the high plane behind
     total, most = len(lanes) // dim, max(1, ring.acc_rows // stride)
     groups = min(most, ring.rows // whole) or 1
-    pieces = _pieces(spans, form, b, ring.rows) if alone or whole > ring.rows else [
-        [_Piece(span, 0, span.groups(dim)) for span in spans]]
+    pieces = _pieces(spans, form, b, ring.rows) if whole > ring.rows else [
+        [Piece(span, 0, span.groups(dim)) for span in spans]]
     if not pieces:
         raise CompileError(
             f"{node.name}: a ring slot of {ring.rows} rows must hold one tile of weights, {form.rows(config, 1)} rows: "
@@ -130,16 +122,11 @@ def linear_tiles(b: Builder, ring: Ring, node: Linear, spans: Sequence[Span], la
         for at, count in _tapered(block, tile) if ends else cut_evenly(block, ceil_div(block, tile)):
             first = block_first + at
             acc = At(Buffer(f"{node.name} sums", count * stride, Bank.ACCUMULATOR))
-            if alone:
-                b.reserve(NO_SUMS, 4 * dim)
-                b.add(Unit.LOAD, f"{node.name}: no sums yet", region=NO_SUMS, bytes=4 * dim, row=acc, row_stride=1,
-                      block_stride=1, rows=count * stride, flags={MoveFlag.ZERO, MoveFlag.ACCUMULATOR})
             for begin in range(0, count, groups):
                 columns = lanes[(first + begin) * dim:(first + min(begin + groups, count)) * dim]
                 for number, piece in enumerate(pieces):
-                    with alone(spans.index(piece[0].span)) if alone else nullcontext():
-                        _multiply(b, ring, node, form, piece, columns, acc + begin * stride, stride,
-                                  number > 0 or alone is not None, b.m if m is None else m, dyn)
+                    multiply(b, ring, node, form, piece, columns, acc + begin * stride, stride, number > 0,
+                              b.m if m is None else m, dyn)
             behind = At(parameters, block * rows[0] + at * rows[-1])
             yield Tile(acc, stride, first, count, At(parameters, at * rows[0]),
                        (acc + b.rows, behind) if high else None)
@@ -186,10 +173,10 @@ def _tapered(total: int, most: int) -> Iterator[Cut]:
         first += count
 
 
-def _pieces(spans: Sequence[Span], form: WeightFormat, b: Builder, rows: int) -> list[list[_Piece]]:
+def _pieces(spans: Sequence[Span], form: WeightFormat, b: Builder, rows: int) -> list[list[Piece]]:
     """Each span's depth in nearly equal parts that fit ``rows``; empty when a tile does not."""
     config, step = b.config, form.tiles(b.config)
-    found: list[list[_Piece]] = []
+    found: list[list[Piece]] = []
     for span in spans:
         tiles = span.groups(config.dim)
         most = max((n for n in range(step, tiles + step, step) if form.rows(config, n) <= rows), default=0)
@@ -197,11 +184,11 @@ def _pieces(spans: Sequence[Span], form: WeightFormat, b: Builder, rows: int) ->
             return []
         units = ceil_div(tiles, step)
         for first, count in cut_evenly(units, ceil_div(units, most // step)):
-            found.append([_Piece(span, first * step, min(count * step, tiles - first * step))])
+            found.append([Piece(span, first * step, min(count * step, tiles - first * step))])
     return found
 
 
-def _multiply(b: Builder, ring: Ring, node: Linear, form: WeightFormat, pieces: Sequence[_Piece], columns: np.ndarray,
+def multiply(b: Builder, ring: Ring, node: Linear, form: WeightFormat, pieces: Sequence[Piece], columns: np.ndarray,
               acc: At, stride: int, more: bool, m: Length, dyn: tuple[Dyn, int, int]) -> None:
     """Load the weights of some depth of a chunk and multiply; ``stride``: accumulator rows of a column group."""
     config, dim = b.config, b.config.dim

@@ -6,17 +6,27 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Attention, Linear
 from gemmule.compiler.kernels.attention.heads_left import HeadGates
 from gemmule.compiler.kernels.attention.sequence import HEADS, HeadLayout
+from gemmule.compiler.kernels.constants import ColumnRows
 from gemmule.compiler.kernels.epilogue import Heads, store_heads
 from gemmule.compiler.kernels.layout import Span, by_heads
-from gemmule.compiler.kernels.linear import Ring, Tile, linear_tiles
+from gemmule.compiler.kernels.linear import Piece, Ring, Tile, linear_tiles, multiply
 from gemmule.compiler.kernels.row_blocks import RowBlock, stored
-from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder
-from gemmule.isa import Unit
+from gemmule.compiler.kernels.virtual import NO_DYN, STATIC, At, Bank, Buffer, Builder
+from gemmule.compiler.layout import WeightFormat
+from gemmule.compiler.place import cut_evenly
+from gemmule.isa import MoveFlag, Unit
+from gemmule.timing import ceil_div
 
 __all__ = ["project_left", "store_part", "tiles_of_left"]
+
+NO_SUMS = "no sums"
+"""Region of which nothing is read: zeros go to the accumulator."""
+EARLY = 2
+"""Heads of a tile behind whose products the next tile's sums are cleared: these then are free as a rule."""
 
 
 def store_part(b: Builder, layout: HeadLayout, name: str, part: int, head: int, block: RowBlock, at: At) -> None:
@@ -45,10 +55,50 @@ def project_left(b: Builder, ring: Ring, node: Attention, linears: Sequence[Line
 
 
 def tiles_of_left(b: Builder, ring: Ring, node: Attention, linear: Linear, contexts: At, lanes: np.ndarray,
-                  gates: HeadGates) -> Iterator[Tile]:
-    """:func:`gemmule.compiler.kernels.linear.linear_tiles` of contexts of which only those of heads that are left count.
+                  gates: HeadGates, writes: Sequence[Callable[[], None]]) -> Iterator[Tile]:
+    """:func:`gemmule.compiler.kernels.linear.linear_tiles` of contexts, of which those of heads that are left count.
+
+    Every head adds to sums that begin as zeros, which come while a tile before is multiplied. Behind each head of the last
+    tile one of ``writes`` is called.
+
+    Raises:
+        CompileError: a slot of the ring takes not even one column group of a head's weights.
     """
-    each = by_heads(np.arange(node.heads), node.head_dim, b.config.dim).reshape(node.heads, -1)
-    groups = each.shape[1] // b.config.dim
-    spans = [Span(contexts + head * groups * b.rows, b.rows, columns) for head, columns in enumerate(each)]
-    return linear_tiles(b, ring, linear, spans, lanes, alone=gates.head)
+    config, dim = b.config, b.config.dim
+    form = WeightFormat(bits=linear.bits, group=dim if linear.group else 0)
+    form.check(config)
+    each = by_heads(np.arange(node.heads), node.head_dim, dim).reshape(node.heads, -1)
+    deep, total = each.shape[1] // dim, len(lanes) // dim
+    most = min(max(ring.acc_rows, config.acc_rows // 4) // b.rows, ring.rows // form.rows(config, deep))
+    if not most:
+        raise CompileError(f"{linear.name}: a ring slot of {ring.rows} rows must hold a head's weights of {dim} "
+                           f"columns, {form.rows(config, deep)} rows: use a larger scratchpad (spm_kib)")
+    pieces = [Piece(Span(contexts + head * deep * b.rows, b.rows, columns), 0, deep)
+              for head, columns in enumerate(each)]
+    parameters = At(Buffer(f"{linear.name} parameters", ColumnRows.rows(linear) * total, Bank.STATE))
+    cuts = cut_evenly(total, ceil_div(total, most))
+    sums = [At(Buffer(f"{linear.name} sums", groups * b.rows, Bank.ACCUMULATOR)) for _, groups in cuts]
+    waiting, left = list(writes), (len(cuts) - 1) * node.heads
+    _clear(b, linear, sums[:1])
+    for number, (first, groups) in enumerate(cuts):
+        for head, piece in enumerate(pieces):
+            with gates.head(head):
+                multiply(b, ring, linear, form, [piece], lanes[first * dim:(first + groups) * dim], sums[number],
+                         b.rows, True, b.m, NO_DYN)
+            if head == min(EARLY, node.heads) - 1:
+                _clear(b, linear, sums[number + 1:number + 2])
+                if not number:
+                    b.load_constants(STATIC, [ColumnRows.of(linear, lanes)], parameters, f"{linear.name}: parameters")
+            left -= 1
+            if left < 0 and waiting:
+                waiting.pop(0)()
+        yield Tile(sums[number], b.rows, first, groups, parameters + first * ColumnRows.rows(linear))
+    for write in waiting:
+        write()
+
+
+def _clear(b: Builder, linear: Linear, sums: Sequence[At]) -> None:
+    b.reserve(NO_SUMS, b.config.dim)
+    for at in sums:
+        b.add(Unit.LOAD, f"{linear.name}: no sums yet", region=NO_SUMS, bytes=b.config.dim, row=at, row_stride=1,
+              block_stride=1, rows=at.buffer.rows, flags={MoveFlag.ZERO, MoveFlag.ACCUMULATOR, MoveFlag.NARROW})

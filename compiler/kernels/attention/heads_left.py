@@ -76,10 +76,10 @@ class HeadGates:
     """Of a phase behind a choice among heads: what lets commands of a head run only where it is left."""
 
     def __init__(self, b: Builder, node: Attention, choice: int) -> None:
-        """Loads the flags of a choice."""
+        """Loads the flags of a choice, to rows beside weights: where vectors are read, COMPARE would wait for norms."""
         size = flags_offset(b.config, node.heads, 1)
         self.b, self.name, self._turn = b, node.name, count()
-        self.flags = At(Buffer(f"{node.name}: heads that are left", node.heads, Bank.STATE))
+        self.flags = At(Buffer(f"{node.name}: heads that are left", node.heads, Bank.STREAM))
         b.reserve(HEADS_LEFT, (choice + 1) * size)
         b.add(Unit.LOAD, f"{node.name}: heads that are left", region=HEADS_LEFT, offset=choice * size, bytes=size,
               row=self.flags, block_stride=1, rows=1)
@@ -118,28 +118,9 @@ class HeadSums:
         if layer == 0:
             self._select(SOp.COMMIT, "no head has importance yet", CommitFlag.CLEAR, first=self.first, n=node.heads)
 
-    def add(self, head: int, sums: At, stride: int, m: Length, scaling: dict[str, Any], block: int) -> None:
-        """What a block of a head's contexts says; these are made of ``sums`` with ``scaling``, as they are themselves.
-
-        ``stride``: rows of a block at most, and from a group to the next.
-        """
-        b, node, name = self.b, self.node, f"{self.node.name}: head {head}"
-        groups = sums.buffer.rows // stride
-
-        def buffer(what: str, rows: int, bank: Bank) -> At:
-            return At(Buffer(f"{name}: {what} {block}", rows, bank))
-
-        magnitudes, words = buffer("magnitudes", groups * stride, Bank.OPERAND), buffer("words", 2 * stride, Bank.RESULT)
-        totals = buffer("totals", stride, Bank.ACCUMULATOR)
-        b.add(Unit.VECTOR, f"{name}: magnitudes", op=VOp.REQUANT, flags={RequantFlag.ROW, RequantFlag.LOOKUP},
-              src0=sums, src0_stride=stride, dst=magnitudes, dst_stride=stride, m=m, n=node.head_dim, **scaling)
-        b.add(Unit.MATRIX, f"{name}: sums of magnitudes", flags={MatrixFlag.A_UNSIGNED}, a_row=magnitudes,
-              a_stride=stride, b_row=self.ones, b_stride=self.ones.buffer.rows, c_row=totals, c_stride=stride, m=m, n=1,
-              k=node.head_dim)
-        b.add(Unit.VECTOR, f"{name}: sums of magnitudes", op=VOp.REQUANT, flags={RequantFlag.WIDE}, src0=totals,
-              src0_stride=stride, dst=words, dst_stride=2 * stride, m=m, n=1, mult=1, shift=0)
-        b.add(Unit.SELECT, f"{name}: importance of the head", op=SOp.IMPORTANCE, flags={ImportanceFlag.WIDE},
-              src0=words, src0_stride=2 * stride, first=self.first + head, m=m, n=1)
+    def head(self, number: int, stride: int, groups: int, blocks: int) -> HeadSum:
+        """One head, whose contexts come in blocks of ``stride`` rows at most, ``groups`` of columns."""
+        return HeadSum(self, number, stride, groups, blocks)
 
     def choose(self) -> None:
         """Flags of the heads that stay behind the layer, if any leave; their list stands at the end of the list memory.
@@ -151,21 +132,53 @@ class HeadSums:
         kept, entry = self.schedule.left[layer], b.config.list_entries - heads
         place, size = self.schedule.choices(layer), flags_offset(b.config, heads, 1)
         b.reserve(HEADS_LEFT, (place + 1) * size)
-        none = At(Buffer(f"{node.name}: no flag", 1, Bank.STATE))
-        b.add(Unit.LOAD, f"{node.name}: no flag", region=HEADS_LEFT, bytes=b.config.dim, row=none, block_stride=1,
-              rows=1, flags={MoveFlag.ZERO})
+        either = At(Buffer(f"{node.name}: both flags", 2, Bank.STATE))
+        b.load_constants(STATIC, [FixedRows("both flags", bytes(b.config.dim) + b"\1" * b.config.dim)], either,
+                         f"{node.name}: both flags")
         shared: dict[str, Any] = {"region": stored(HEADS_LEFT), "offset": place * size, "stride": b.config.dim,
                                   "bytes": b.config.dim, "row_stride": 0, "block_stride": 1}
-        b.add(Unit.STORE, f"{node.name}: no flags", row=none, rows=heads, **shared)
+        b.add(Unit.STORE, f"{node.name}: no flags", row=either, rows=heads, **shared)
         self._select(SOp.KEYS, "numbers of heads", KeysFlag.FROM_IMPORTANCE, first=0, dst=0, n=heads)
         self._select(SOp.KEYS, "keys of heads", KeysFlag.FROM_IMPORTANCE, KeysFlag.KEEP_IDS, first=self.first, dst=0,
                      n=heads, shift=self.schedule.shift)
         self._select(SOp.TOP_K, f"{kept} of {heads} heads are left", TopKFlag.KEEP, n=heads, k=kept, dst=entry)
-        b.add(Unit.STORE, f"{node.name}: flags of heads that are left", row=self.ones, rows=kept,
+        b.add(Unit.STORE, f"{node.name}: flags of heads that are left", row=either + 1, rows=kept,
               flags={MoveFlag.INDEXED}, list=entry, last_index=heads - 1, **shared)
 
     def _select(self, op: SOp, note: str, *flags: int, **fields: Any) -> None:
         self.b.add(Unit.SELECT, f"{self.node.name}: {note}", op=op, flags=flags, **fields)
+
+
+class HeadSum:
+    """What a head's contexts say, block by block."""
+
+    def __init__(self, layer: HeadSums, number: int, stride: int, groups: int, blocks: int) -> None:
+        self.layer, self.b, self.node, self.stride = layer, layer.b, layer.node, stride
+        self.name, self.first = f"{self.node.name}: head {number}", layer.first + number
+
+        def buffers(what: str, rows: int, bank: Bank) -> list[At]:
+            return [At(Buffer(f"{self.name}: {what} {i}", rows, bank)) for i in range(blocks)]
+
+        self.magnitudes = buffers("magnitudes", groups * stride, Bank.OPERAND)
+        self.totals, self.words = buffers("totals", stride, Bank.ACCUMULATOR), buffers("words", 2 * stride, Bank.RESULT)
+
+    def multiply(self, block: int, sums: At, m: Length, scaling: dict[str, Any]) -> None:
+        """Totals of a block's rows: of the contexts that ``scaling`` makes of ``sums``."""
+        b, size, stride, ones = self.b, self.node.head_dim, self.stride, self.layer.ones
+        b.add(Unit.VECTOR, f"{self.name}: magnitudes", op=VOp.REQUANT, flags={RequantFlag.ROW, RequantFlag.LOOKUP},
+              src0=sums, src0_stride=stride, dst=self.magnitudes[block], dst_stride=stride, m=m, n=size, **scaling)
+        b.add(Unit.MATRIX, f"{self.name}: totals of magnitudes", flags={MatrixFlag.A_UNSIGNED},
+              a_row=self.magnitudes[block], a_stride=stride, b_row=ones, b_stride=ones.buffer.rows,
+              c_row=self.totals[block], c_stride=stride, m=m, n=1, k=size)
+
+    def add(self, block: int, m: Length) -> None:
+        """These totals."""
+        self.b.add(Unit.VECTOR, f"{self.name}: totals of magnitudes", op=VOp.REQUANT, flags={RequantFlag.WIDE},
+                   src0=self.totals[block], src0_stride=self.stride, dst=self.words[block], dst_stride=2 * self.stride,
+                   m=m, n=1, mult=1, shift=0)
+        self.b.add(Unit.SELECT, f"{self.name}: importance of the head", op=SOp.IMPORTANCE,
+                   flags={ImportanceFlag.WIDE}, src0=self.words[block], src0_stride=2 * self.stride, first=self.first,
+                   m=m, n=1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -116,7 +116,7 @@ class SequenceHead:
     def __init__(self, b: Builder, node: Attention, mapping: SequenceMapping, layout: HeadLayout, number: int,
                  sums: HeadSums | None = None) -> None:
         dim, align = b.config.dim, b.config.preload
-        self.head_sums = sums
+        self.said = sums.head(number, mapping.queries, layout.groups, mapping.flight) if sums else None
         self.b, self.node, self.mapping, self.layout, self.number = b, node, mapping, layout, number
         self.name, self.all = f"{node.name}: head {number}", Length(layout.sequence, LengthReg.ROWS)
         self.scaling: dict[str, Any]
@@ -226,16 +226,18 @@ class SequenceHead:
                    m=self.rows(i), n=self.node.head_dim, k=self.all)
 
     def normalise(self, i: int) -> None:
+        """A block's contexts; what they say of the head is added up behind those of the other blocks."""
         m = self.mapping.queries
         self.b.add(Unit.VECTOR, f"{self.name}: normalise", op=VOp.REQUANT, flags={RequantFlag.ROW}, src0=self.sums[i],
                    src0_stride=m, dst=self.contexts[i], dst_stride=m, m=self.rows(i), n=self.node.head_dim, context=i,
                    **self.scale)
+        if self.said:
+            self.said.multiply(i, self.sums[i], self.rows(i), {"context": i, **self.scale})
 
     def store(self, i: int) -> None:
-        """A block's contexts; and what they say of the head."""
         m, row, every = self.mapping.queries, self.layout.row, self.layout.heads * self.layout.row
         self.b.add(Unit.STORE, f"{self.name}: contexts", region=stored(CONTEXT),
                    offset=self.number * row + i * m * every, stride=every, bytes=row, row=self.contexts[i],
                    row_stride=1, block_stride=m, rows=self.rows(i))
-        if self.head_sums:
-            self.head_sums.add(self.number, self.sums[i], m, self.rows(i), {"context": i, **self.scale}, i)
+        if self.said:
+            self.said.add(i, self.rows(i))

@@ -198,10 +198,11 @@ class EncoderPhases:
 
             for block, span, residual in zip(blocks, spans, residuals, strict=True):
                 self._enter(block)
-                tiles = tiles_of_left(b, ring, node, linear, span, order, gates) if gates else linear_tiles(
-                    b, ring, linear, [Span(span, b.rows, lanes)], order)
                 ahead = [*(load(block.following) if count > 1 else []), *([] if block.first else [factors.load])]
-                for tile in between(tiles, self._groups(linear.columns), ahead):
+                tiles = tiles_of_left(b, ring, node, linear, span, order, gates, ahead) if gates else between(
+                    linear_tiles(b, ring, linear, [Span(span, b.rows, lanes)], order), self._groups(linear.columns),
+                    ahead)
+                for tile in tiles:
                     add_to_residual(b, linear, tile, residual)
                 self._spill_residual(layer.output.add.name, residual)
                 self._norm(layer.attention_norm, factors, residual, block, mapping.norm_rows, INNER_NARROW, INNER_WIDE)
