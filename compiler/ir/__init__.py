@@ -38,8 +38,8 @@ from gemmule.compiler.ir.token_pruning import TokenPruning
 
 __all__ = [
     "RESCALE_BITS", "Activation", "Add", "AnyNode", "Attention", "Cache", "DType", "Embedding", "FamilyName",
-    "FloatInterpreter", "Form", "Function", "Graph", "HeadPruning", "IntegerInterpreter", "Linear", "Network", "Node", "Norm",
-    "Pages", "Plane", "Position", "Product", "PruningInterpreter", "Rope", "RopeScaling", "Rows", "Signature",
+    "FloatInterpreter", "Form", "Function", "Graph", "HeadPruning", "IntegerInterpreter", "Linear", "Network", "Node",
+    "Norm", "Pages", "Plane", "Position", "Product", "PruningInterpreter", "Rope", "RopeScaling", "Rows", "Signature",
     "Softmax", "Tensor", "TokenPruning", "Type", "activate", "form_of", "layer_part", "listing", "residuals",
     "signature", "softmax_of",
 ]

@@ -17,8 +17,8 @@ from gemmule.numerics import BYTE_TABLE_ENTRIES, WORD_TABLE_ENTRIES, rshr, satur
 from gemmule.operands import BIAS_ROWS, COLUMN_ROWS, GAMMA_ROWS
 from gemmule.timing import ceil_div
 
-__all__ = ["AngleRows", "ColumnRows", "EmbeddingRows", "FixedRows", "GammaRows", "ListedWeights", "PositionRows", "PrefixRows",
-           "TableRows", "PackedWeights", "WordRows"]
+__all__ = ["AngleRows", "ColumnRows", "EmbeddingRows", "FixedRows", "GammaRows", "ListedWeights",
+           "PackedWeights", "PositionRows", "PrefixRows", "TableRows", "WordRows"]
 
 
 def _pick(values: np.ndarray, lanes: np.ndarray) -> np.ndarray:

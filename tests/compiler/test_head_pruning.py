@@ -257,7 +257,7 @@ def test_all_heads_are_the_dense_interpreter() -> None:
 
 
 @pytest.mark.parametrize(("left", "message"), [
-    ((0.5, 0.7), "layer 1 must leave at most what layer 0 leaves, 0.5 heads, not 0.7: heads that have left do not come"),
+    ((0.5, 0.7), "layer 1 must leave at most what layer 0 leaves, 0.5 heads, not 0.7: heads that have left"),
     ((2, 3), "layer 1 must leave at most what layer 0 leaves, 2 heads, not 3"),
     ((0.5, 0.0), "layer 1 must leave more than 0 heads, not 0.0: leave at least 1"),
     ((2, 0), "layer 1 must leave more than 0 heads, not 0"),
@@ -275,7 +275,7 @@ def test_refuses_schedules(left: tuple[Any, ...], message: str) -> None:
 def test_refuses_networks_and_devices() -> None:
     network = random_encoder(EncoderSizes(), 1)
     for pruning, message in (
-            (_heads(3, 2, 1), "heads must be at most 2 numbers, one for each layer that the network has, not 3: leave out"),
+            (_heads(3, 2, 1), "heads must be at most 2 numbers, one for each layer that the network has, not 3"),
             (_heads(4), "layer 0 must leave at most 3 heads, which the network has, not 4: leave fewer")):
         with pytest.raises(CompileError, match=message):
             compile_encoder(network, TINY, sequence=20, pruning=pruning)

@@ -45,8 +45,9 @@ def project_left(b: Builder, ring: Ring, node: Attention, linears: Sequence[Line
         with gates.head(head):
             for part, linear in enumerate(linears):
                 at = At(Buffer(f"{linear.name} {head}", layout.groups * b.rows, Bank.STATE))
+                heads = Heads([head], node.head_dim, {head: at}.__getitem__, b.rows)
                 for tile in linear_tiles(b, ring, linear, [x], lanes):
-                    store_heads(b, linear, tile, Heads([head], node.head_dim, lambda _, at=at: at, b.rows), None, None)
+                    store_heads(b, linear, tile, heads, None, None)
                 store_part(b, layout, linear.name, part, head, block, at)
         if 2 * head >= node.heads and waiting:
             waiting.pop(0)()
@@ -58,8 +59,8 @@ def tiles_of_left(b: Builder, ring: Ring, node: Attention, linear: Linear, conte
                   gates: HeadGates, writes: Sequence[Callable[[], None]]) -> Iterator[Tile]:
     """:func:`gemmule.compiler.kernels.linear.linear_tiles` of contexts, of which those of heads that are left count.
 
-    Every head adds to sums that begin as zeros, which come while a tile before is multiplied. Behind each head of the last
-    tile one of ``writes`` is called.
+    Every head adds to sums that begin as zeros, which come while a tile before is multiplied. Behind each head of the
+    last tile one of ``writes`` is called.
 
     Raises:
         CompileError: a slot of the ring takes not even one column group of a head's weights.
