@@ -13,7 +13,7 @@ from gemmule.compiler.ir import Graph, Network, Rows, TokenPruning
 from gemmule.compiler.ir.cache import check_rows
 from gemmule.compiler.ir.head_pruning import HeadSchedule
 from gemmule.compiler.kernels.attention.choosing import KEPT_ROWS, kept_pitch, kept_words
-from gemmule.compiler.kernels.attention.heads_left import HEADS_LEFT, flags_offset
+from gemmule.compiler.kernels.attention.head_gates import HEADS_LEFT, flags_offset
 from gemmule.compiler.kernels.contents import Constant
 from gemmule.compiler.kernels.embed import POSITIONS, TOKENS
 from gemmule.compiler.kernels.head.logits import ANSWERS

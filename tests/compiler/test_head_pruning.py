@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Cache, HeadPruning, IntegerInterpreter, PruningInterpreter, Rows, TokenPruning
 from gemmule.compiler.ir.head_pruning import chosen_heads, head_importance
+from gemmule.compiler.kernels.attention.head_gates import HeadGates
+from gemmule.compiler.kernels.attention.head_sums import HeadSums
 from gemmule.compiler.program import NO_DRAM
 from gemmule.compiler.programs.encoder import compile_encoder
 from gemmule.config import Config, load_config
@@ -165,6 +168,31 @@ def test_a_planted_fault_of_the_choice_shows(wrong: type[PruningInterpreter]) ->
     assert not np.array_equal(bench.interpreter.forward(rows, Cache(network.graph)), expected)
     with pytest.raises(AssertionError):
         bench.run(rows)
+
+
+def _swapped(predicate: Callable[[HeadGates, int], int]) -> Callable[[HeadGates, int], int]:
+    return lambda gates, head: predicate(gates, head ^ 1)
+
+
+def _longer(choose: Callable[[HeadSums], None]) -> Callable[[HeadSums], None]:
+    def wrong(sums: HeadSums) -> None:
+        schedule = sums.schedule
+        sums.schedule = replace(schedule, left=tuple(min(left + 1, schedule.heads - 1) for left in schedule.left))
+        choose(sums)
+
+    return wrong
+
+
+@pytest.mark.parametrize(("owner", "name", "wrong"), [
+    (HeadGates, "predicate", _swapped), (HeadSums, "choose", _longer)])
+def test_a_planted_fault_of_the_program_shows(monkeypatch: pytest.MonkeyPatch, owner: type[Any], name: str,
+                                              wrong: Callable[[Any], Any]) -> None:
+    """Flags of a neighbour, or a list that is one longer: the program's output is another."""
+    network, pruning = random_encoder(EncoderSizes(hidden=48, heads=6), 3), _heads(3)
+    monkeypatch.setattr(owner, name, wrong(getattr(owner, name)))
+    bench = EncoderBench(compile_encoder(network, TINY, sequence=30, pruning=pruning), network)
+    with pytest.raises(AssertionError):
+        bench.run(random_rows(network, 30))
 
 
 def test_a_schedule_leaves() -> None:

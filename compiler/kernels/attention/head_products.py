@@ -8,7 +8,7 @@ import numpy as np
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Attention, Linear
-from gemmule.compiler.kernels.attention.heads_left import HeadGates
+from gemmule.compiler.kernels.attention.head_gates import HeadGates
 from gemmule.compiler.kernels.attention.sequence import HEADS, HeadLayout
 from gemmule.compiler.kernels.constants import ColumnRows
 from gemmule.compiler.kernels.epilogue import Heads, store_heads

@@ -10,8 +10,9 @@ import numpy as np
 from gemmule.compiler.ir import Attention, Network, TokenPruning
 from gemmule.compiler.kernels import embed, mlp
 from gemmule.compiler.kernels.attention.choosing import attend_choosing, kept_words
+from gemmule.compiler.kernels.attention.head_gates import HeadGates
 from gemmule.compiler.kernels.attention.head_products import project_left, store_part, tiles_of_left
-from gemmule.compiler.kernels.attention.heads_left import HeadGates, LeavingHeads
+from gemmule.compiler.kernels.attention.heads_left import LeavingHeads
 from gemmule.compiler.kernels.attention.sequence import (
     CONTEXT,
     HEADS,
