@@ -16,7 +16,7 @@ from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Network
 from gemmule.compiler.kernels.contents import Constant, Contents
 from gemmule.config import Config
-from gemmule.isa import Command, Dyn, Length, RequantFlag, Unit, VOp
+from gemmule.isa import Command, Dyn, Length, RequantFlag, SOp, Unit, VOp
 from gemmule.operands import Memory
 
 __all__ = [
@@ -95,6 +95,13 @@ class VirtualCommand:
     def buffers(self) -> tuple[Buffer, ...]:
         """Buffers that it touches."""
         return tuple(value.buffer for value in self.fields.values() if isinstance(value, At))
+
+    @property
+    def predicate_made(self) -> int | None:
+        """The predicate that it makes, if it makes one."""
+        number = self.fields["number"] if self.unit is Unit.SELECT and self.op == SOp.COMPARE else None
+        assert number is None or isinstance(number, int)
+        return number
 
     @property
     def residual_mult(self) -> int | None:

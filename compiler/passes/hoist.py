@@ -20,12 +20,11 @@ from gemmule.compiler.kernels.virtual import (
     Item,
     Loop,
     SetDisplacement,
-    Value,
     VirtualCommand,
     leaves,
 )
 from gemmule.config import Config
-from gemmule.isa import MoveFlag, SOp, Unit
+from gemmule.isa import MoveFlag, Unit
 
 __all__ = ["HoistRule", "hoist"]
 
@@ -80,7 +79,7 @@ def _earliest(items: Sequence[Item], rule: HoistRule) -> list[_Load]:
     One that a predicate may skip stays behind what makes its predicate.
     """
     touched: dict[Buffer, int] = {}
-    compared: dict[Value | None, int] = {}
+    compared: dict[int | None, int] = {}
     """By predicate, the last item that makes it."""
     displaced: dict[str, int] = {}
     found: list[_Load] = []
@@ -102,8 +101,8 @@ def _earliest(items: Sequence[Item], rule: HoistRule) -> list[_Load]:
         for part in leaves([item]):
             if isinstance(part, SetDisplacement):
                 displaced[part.region] = i
-            elif isinstance(part, VirtualCommand) and part.unit is Unit.SELECT and part.op == SOp.COMPARE:
-                compared[part.fields["number"]] = i
+            elif isinstance(part, VirtualCommand):
+                compared[part.predicate_made] = i
     return found
 
 

@@ -13,14 +13,14 @@ from gemmule.compiler.ir import Graph, Network, Rows, TokenPruning
 from gemmule.compiler.ir.cache import check_rows
 from gemmule.compiler.ir.head_pruning import HeadSchedule
 from gemmule.compiler.kernels.attention.choosing import KEPT_ROWS, kept_pitch, kept_words
-from gemmule.compiler.kernels.attention.head_gates import HEADS_LEFT, flags_offset
+from gemmule.compiler.kernels.attention.heads.gates import HEADS_LEFT, flags_offset, skipped_commands
 from gemmule.compiler.kernels.contents import Constant
 from gemmule.compiler.kernels.embed import POSITIONS, TOKENS
 from gemmule.compiler.kernels.head.logits import ANSWERS
 from gemmule.compiler.kernels.virtual import LengthReg
 from gemmule.compiler.passes.encoder.map import EncoderMapping
 from gemmule.compiler.program import Program, ReadDram, Registers, Step
-from gemmule.isa import CONTROL, NUM_PREDICATES, MoveFlag, SOp, Unit
+from gemmule.isa import MoveFlag, Unit
 from gemmule.numerics import join_planes
 from gemmule.timing import ceil_div
 
@@ -121,18 +121,10 @@ class EncoderProgram(Program):
 
         Which stay, data alone decide; all take nearly as long.
         """
-        found, there = np.zeros(len(self.commands), dtype=np.bool_), [True] * NUM_PREDICATES
-        flags = kept = 0
-        for at, command in enumerate(self.commands):
-            fields, flagged = command.fields, command.flags
-            if command.unit is Unit.LOAD and self.bases[fields["base"]] == HEADS_LEFT and MoveFlag.ZERO not in flagged:
-                assert self.heads is not None
-                choice = fields.get("offset", 0) // flags_offset(self.config, self.heads.heads, 1)
-                flags, kept = fields["row"], self.heads.left[self.heads.choosing[choice]]
-            elif command.unit is Unit.SELECT and command.op == SOp.COMPARE:
-                there[fields["number"]] = fields["src0"] - flags < kept
-            found[at] = command.unit != CONTROL and not there[command.predicate]
-        return found
+        if not self.heads:
+            return np.zeros(len(self.commands), dtype=np.bool_)
+        kept = [self.heads.left[layer] for layer in self.heads.choosing]
+        return skipped_commands(self.commands, self.bases, flags_offset(self.config, self.heads.heads, 1), kept)
 
     def step(self, rows: Rows) -> Step:
         """A pass over the rows of one sequence.

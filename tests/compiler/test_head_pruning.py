@@ -12,8 +12,8 @@ import pytest
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Cache, HeadPruning, IntegerInterpreter, PruningInterpreter, Rows, TokenPruning
 from gemmule.compiler.ir.head_pruning import chosen_heads, head_importance
-from gemmule.compiler.kernels.attention.head_gates import HeadGates
-from gemmule.compiler.kernels.attention.head_sums import HeadSums
+from gemmule.compiler.kernels.attention.heads.gates import HeadGates
+from gemmule.compiler.kernels.attention.heads.sums import HeadSums
 from gemmule.compiler.program import NO_DRAM
 from gemmule.compiler.programs.encoder import compile_encoder
 from gemmule.config import Config, load_config

@@ -13,8 +13,8 @@ from typing import Any
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Attention, TokenPruning
 from gemmule.compiler.ir.token_pruning import importance_shift
-from gemmule.compiler.kernels.attention.head_sums import HeadSums, check_heads
-from gemmule.compiler.kernels.attention.heads_left import ALL_STAY, LeavingHeads
+from gemmule.compiler.kernels.attention.heads.leaving import ALL_STAY, LeavingHeads
+from gemmule.compiler.kernels.attention.heads.sums import HeadSums, check_heads
 from gemmule.compiler.kernels.attention.sequence import HeadLayout, SequenceHead, SequenceMapping, attend_heads
 from gemmule.compiler.kernels.attention.softmax import exponential
 from gemmule.compiler.kernels.row_blocks import stored

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from gemmule.compiler.ir import Attention
-from gemmule.compiler.kernels.attention.head_sums import HeadSums
-from gemmule.compiler.kernels.attention.heads_left import ALL_STAY, LeavingHeads
+from gemmule.compiler.kernels.attention.heads.leaving import ALL_STAY, LeavingHeads
+from gemmule.compiler.kernels.attention.heads.sums import HeadSums
 from gemmule.compiler.kernels.attention.softmax import exponential
 from gemmule.compiler.kernels.row_blocks import stored
 from gemmule.compiler.kernels.virtual import NO_DYN, At, Bank, Buffer, Builder, LengthReg, SetDisplacement

@@ -13,8 +13,8 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from gemmule.compiler.ir import Attention
-from gemmule.compiler.kernels.attention.head_sums import HeadSums
-from gemmule.compiler.kernels.attention.heads_left import ALL_STAY, LeavingHeads
+from gemmule.compiler.kernels.attention.heads.leaving import ALL_STAY, LeavingHeads
+from gemmule.compiler.kernels.attention.heads.sums import HeadSums
 from gemmule.compiler.kernels.attention.sequence import HeadLayout, SequenceHead, SequenceMapping, attend_heads
 from gemmule.compiler.kernels.attention.shared import load_nobody
 from gemmule.compiler.kernels.attention.softmax import exponential

@@ -10,9 +10,9 @@ import numpy as np
 from gemmule.compiler.ir import Attention, Network, TokenPruning
 from gemmule.compiler.kernels import embed, mlp
 from gemmule.compiler.kernels.attention.choosing import attend_choosing, kept_words
-from gemmule.compiler.kernels.attention.head_gates import HeadGates
-from gemmule.compiler.kernels.attention.head_products import project_left, store_part, tiles_of_left
-from gemmule.compiler.kernels.attention.heads_left import LeavingHeads
+from gemmule.compiler.kernels.attention.heads.gates import HeadGates
+from gemmule.compiler.kernels.attention.heads.leaving import LeavingHeads
+from gemmule.compiler.kernels.attention.heads.products import project_heads, tiles_of_left
 from gemmule.compiler.kernels.attention.sequence import (
     CONTEXT,
     HEADS,
@@ -21,7 +21,7 @@ from gemmule.compiler.kernels.attention.sequence import (
     attend_sequence,
 )
 from gemmule.compiler.kernels.attention.sequence_online import attend_online
-from gemmule.compiler.kernels.epilogue import Heads, add_to_residual, store, store_heads
+from gemmule.compiler.kernels.epilogue import add_to_residual, store
 from gemmule.compiler.kernels.head.logits import ANSWERS
 from gemmule.compiler.kernels.layout import Span, by_heads, in_order
 from gemmule.compiler.kernels.linear import Ring, between, linear_tiles
@@ -130,7 +130,6 @@ class EncoderPhases:
         layout, ring, depth = HeadLayout.of(node, self.config, self.sequence), self._ring(mapping), operator.query.depth
         self._reserve(NARROW, self._row(depth))
         b.reserve(HEADS, layout.size)
-        lanes = by_heads(np.arange(node.heads), node.head_dim, dim)
         b.rows, count, order = mapping.rows, mapping.together, in_order(depth, dim)
         spans = [self._operand(NARROW, len(order), RowBlock(i, 1)) for i in range(count)]
         linears, gates = (operator.key, operator.value, operator.query), self._gates(node)
@@ -140,24 +139,11 @@ class EncoderPhases:
 
         with row_blocks(b, self.sequence, mapping.rows, count, {
                 NARROW: self._row(depth), stored(HEADS): layout.row}, "queries, keys and values", load) as blocks:
-            early = 1 if count > 1 else None  # the product behind whose tiles the next block's rows are loaded
             for block, span in zip(blocks, spans, strict=True):
                 self._enter(block)
-                if gates:
-                    project_left(b, ring, node, linears, layout, gates, block, Span(span, b.rows, order),
-                                 load(block.following) if count > 1 else [])
-                for part, linear in enumerate(() if gates else linears):
-                    buffers = [At(Buffer(f"{linear.name} {h}", layout.groups * b.rows, Bank.STATE))
-                               for h in range(node.heads)]
-                    heads = Heads(range(node.heads), node.head_dim, buffers.__getitem__, b.rows)
-                    done = 0
-                    tiles = linear_tiles(b, ring, linear, [Span(span, b.rows, order)], lanes)
-                    for tile in between(tiles, len(lanes) // dim, load(block.following) if part == early else ()):
-                        store_heads(b, linear, tile, heads, None, None)
-                        while done < (tile.first + tile.groups) // layout.groups:
-                            store_part(b, layout, linear.name, part, done, block, buffers[done])
-                            done += 1
-                self._late(load(block.following) if early is None else [])
+                project_heads(b, ring, node, linears, layout, gates, block, Span(span, b.rows, order),
+                              load(block.following) if count > 1 else [])
+                self._late(load(block.following) if count == 1 else [])
         return self._done()
 
     def attention(self, operator: Attend, mapping: SequenceMapping) -> list[Item]:

@@ -1,4 +1,4 @@
-"""Products of the heads that are left: queries, keys and values head by head, and the output projection of contexts."""
+"""Products of heads, all or those that are left: queries, keys and values, and the output projection of contexts."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import numpy as np
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Attention, Linear
-from gemmule.compiler.kernels.attention.head_gates import HeadGates
+from gemmule.compiler.kernels.attention.heads.gates import HeadGates
 from gemmule.compiler.kernels.attention.sequence import HEADS, HeadLayout
 from gemmule.compiler.kernels.constants import ColumnRows
 from gemmule.compiler.kernels.epilogue import Heads, store_heads
 from gemmule.compiler.kernels.layout import Span, by_heads
-from gemmule.compiler.kernels.linear import Piece, Ring, Tile, linear_tiles, multiply
+from gemmule.compiler.kernels.linear import Piece, Ring, Tile, between, linear_tiles, multiply
 from gemmule.compiler.kernels.row_blocks import RowBlock, stored
 from gemmule.compiler.kernels.virtual import NO_DYN, STATIC, At, Bank, Buffer, Builder
 from gemmule.compiler.layout import WeightFormat
@@ -21,24 +21,41 @@ from gemmule.compiler.place import cut_evenly
 from gemmule.isa import MoveFlag, Unit
 from gemmule.timing import ceil_div
 
-__all__ = ["project_left", "store_part", "tiles_of_left"]
+__all__ = ["project_heads", "tiles_of_left"]
 
 NO_SUMS = "no sums"
 """Region of which nothing is read: zeros go to the accumulator."""
+TILES = 4
+"""Of the output projection that the accumulator holds: larger ones than its ring has, since heads come one by one."""
 EARLY = 2
 """Heads of a tile behind whose products the next tile's sums are cleared: these then are free as a rule."""
 
 
-def store_part(b: Builder, layout: HeadLayout, name: str, part: int, head: int, block: RowBlock, at: At) -> None:
-    """Store a block of a head's keys, values or queries; ``part``: which of these, ``name``: their linear."""
-    b.add(Unit.STORE, f"{name}: head {head}", region=stored(HEADS), offset=layout.offset(part, head)
-          + block.first * layout.row, stride=layout.row, bytes=layout.row, row=at, row_stride=1, block_stride=b.rows,
-          rows=block.part(0, block.rows))
+def project_heads(b: Builder, ring: Ring, node: Attention, linears: Sequence[Linear], layout: HeadLayout,
+                  gates: HeadGates | None, block: RowBlock, x: Span, writes: Sequence[Callable[[], None]]) -> None:
+    """Keys, values and queries of a block of rows; between their tiles each of ``writes`` is called.
+
+    All heads together, or one by one with ``gates``.
+    """
+    if gates:
+        _project_left(b, ring, node, linears, layout, gates, block, x, writes)
+        return
+    lanes = by_heads(np.arange(node.heads), node.head_dim, b.config.dim)
+    for part, linear in enumerate(linears):
+        buffers = [At(Buffer(f"{linear.name} {head}", layout.groups * b.rows, Bank.STATE))
+                   for head in range(node.heads)]
+        heads, done = Heads(range(node.heads), node.head_dim, buffers.__getitem__, b.rows), 0
+        tiles = linear_tiles(b, ring, linear, [x], lanes)
+        for tile in between(tiles, len(lanes) // b.config.dim, writes if part == 1 else ()):
+            store_heads(b, linear, tile, heads, None, None)
+            while done < (tile.first + tile.groups) // layout.groups:
+                _store(b, layout, linear, part, done, block, buffers[done])
+                done += 1
 
 
-def project_left(b: Builder, ring: Ring, node: Attention, linears: Sequence[Linear], layout: HeadLayout,
-                 gates: HeadGates, block: RowBlock, x: Span, writes: Sequence[Callable[[], None]]) -> None:
-    """Keys, values and queries of a block of rows, for the heads that are left; behind heads ``writes`` are called."""
+def _project_left(b: Builder, ring: Ring, node: Attention, linears: Sequence[Linear], layout: HeadLayout,
+                  gates: HeadGates, block: RowBlock, x: Span, writes: Sequence[Callable[[], None]]) -> None:
+    """Of the heads that are left; behind each of the second half one of ``writes`` is called."""
     waiting = list(writes)
     for head in range(node.heads):
         lanes = by_heads(np.array([head]), node.head_dim, b.config.dim)
@@ -48,11 +65,18 @@ def project_left(b: Builder, ring: Ring, node: Attention, linears: Sequence[Line
                 heads = Heads([head], node.head_dim, {head: at}.__getitem__, b.rows)
                 for tile in linear_tiles(b, ring, linear, [x], lanes):
                     store_heads(b, linear, tile, heads, None, None)
-                store_part(b, layout, linear.name, part, head, block, at)
+                _store(b, layout, linear, part, head, block, at)
         if 2 * head >= node.heads and waiting:
             waiting.pop(0)()
     for write in waiting:
         write()
+
+
+def _store(b: Builder, layout: HeadLayout, linear: Linear, part: int, head: int, block: RowBlock, at: At) -> None:
+    """A block of a head's keys, values or queries: ``part`` says which."""
+    b.add(Unit.STORE, f"{linear.name}: head {head}", region=stored(HEADS), offset=layout.offset(part, head)
+          + block.first * layout.row, stride=layout.row, bytes=layout.row, row=at, row_stride=1, block_stride=b.rows,
+          rows=block.part(0, block.rows))
 
 
 def tiles_of_left(b: Builder, ring: Ring, node: Attention, linear: Linear, contexts: At, lanes: np.ndarray,
@@ -70,7 +94,7 @@ def tiles_of_left(b: Builder, ring: Ring, node: Attention, linear: Linear, conte
     form.check(config)
     each = by_heads(np.arange(node.heads), node.head_dim, dim).reshape(node.heads, -1)
     deep, total = each.shape[1] // dim, len(lanes) // dim
-    most = min(max(ring.acc_rows, config.acc_rows // 4) // b.rows, ring.rows // form.rows(config, deep))
+    most = min(max(ring.acc_rows, config.acc_rows // TILES) // b.rows, ring.rows // form.rows(config, deep))
     if not most:
         raise CompileError(f"{linear.name}: a ring slot of {ring.rows} rows must hold a head's weights of {dim} "
                            f"columns, {form.rows(config, deep)} rows: use a larger scratchpad (spm_kib)")

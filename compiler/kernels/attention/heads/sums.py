@@ -3,7 +3,7 @@
 The vector unit makes magnitudes of a block's contexts by the byte table, a product with ones adds up each row, and the
 select unit these sums by head, at the end of its importance memory, behind that of rows. Behind a layer's last head it
 chooses, and flags of the heads that stay are scattered by its list into a table of zeros in DRAM
-(:mod:`gemmule.compiler.kernels.attention.head_gates`).
+(:mod:`gemmule.compiler.kernels.attention.heads.gates`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Attention
 from gemmule.compiler.ir.head_pruning import HeadSchedule
-from gemmule.compiler.kernels.attention.head_gates import HEADS_LEFT, flags_offset
+from gemmule.compiler.kernels.attention.heads.gates import HEADS_LEFT, flags_offset
 from gemmule.compiler.kernels.constants import FixedRows
 from gemmule.compiler.kernels.row_blocks import stored
 from gemmule.compiler.kernels.virtual import STATIC, At, Bank, Buffer, Builder

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from gemmule.compiler.ir import Attention
 from gemmule.compiler.ir.head_pruning import HeadSchedule
-from gemmule.compiler.kernels.attention.head_gates import HeadGates
-from gemmule.compiler.kernels.attention.head_sums import HeadSums
+from gemmule.compiler.kernels.attention.heads.gates import HeadGates
+from gemmule.compiler.kernels.attention.heads.sums import HeadSums
 from gemmule.compiler.kernels.virtual import Builder
 
 __all__ = ["ALL_STAY", "LeavingHeads"]

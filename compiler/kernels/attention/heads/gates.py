@@ -7,16 +7,18 @@ loaded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
+
+import numpy as np
 
 from gemmule.compiler.ir import Attention
 from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder
 from gemmule.config import Config
-from gemmule.isa import NUM_PREDICATES, SOp, Unit
+from gemmule.isa import CONTROL, NUM_PREDICATES, Command, SOp, Unit
 
-__all__ = ["HEADS_LEFT", "HeadGates", "flags_offset"]
+__all__ = ["HEADS_LEFT", "HeadGates", "flags_offset", "skipped_commands"]
 
 HEADS_LEFT = "heads left"
 """Region of flags: DIM bytes a head, 1 where it stays, for each choice."""
@@ -51,3 +53,21 @@ class HeadGates:
         """What is appended inside runs only where the head is left."""
         with self.b.when(self.predicate(number)):
             yield
+
+
+def skipped_commands(commands: Sequence[Command], bases: Mapping[int, str], size: int,
+                     kept: Sequence[int]) -> np.ndarray:
+    """Commands that a predicate skips where the first heads are those that stay  # bool [commands].
+
+    ``bases``: regions by base register; ``size``: bytes of a choice's flags; ``kept``: heads that each choice leaves.
+    """
+    found, there = np.zeros(len(commands), dtype=np.bool_), [True] * NUM_PREDICATES
+    first = left = 0  # row of the first head's flags, and heads that are left in this phase
+    for at, command in enumerate(commands):
+        fields = command.fields
+        if command.unit is Unit.LOAD and bases[fields["base"]] == HEADS_LEFT:
+            first, left = fields["row"], kept[fields.get("offset", 0) // size]
+        elif command.unit is Unit.SELECT and command.op == SOp.COMPARE:
+            there[fields["number"]] = fields["src0"] - first < left
+        found[at] = command.unit != CONTROL and not there[command.predicate]
+    return found
