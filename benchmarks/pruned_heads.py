@@ -97,8 +97,8 @@ def measure(network: Network, tokenizer: Tokenizer, texts: Mapping[tuple[str, st
         dense = cycles(network, config, tokens, None)
         for pruning in SCHEDULES:
             found = cycles(network, config, tokens, pruning)
-            timed.append({"tokens": length, "schedule": told(pruning), "cycles_dense": dense["cycles"],
-                          "cycles_ratio": dense["cycles"] / found["cycles"], **found})
+            timed.append({"tokens": length, "schedule": told(pruning), **found, "cycles_dense": dense["cycles"],
+                          "cycles_ratio": dense["cycles"] / found["cycles"]})
             console.print(f"{length} tokens, {told(pruning)}: {timed[-1]['cycles_ratio']:.3f}")
     return {"heads": ranked, "heads_cycles": timed}
 

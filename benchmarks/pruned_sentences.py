@@ -186,8 +186,8 @@ def measure(folder: Path, config: Config) -> dict[str, Any]:
         dense = cycles(network, config, tokens, None)
         for pruning in dict.fromkeys(one["pruning"] for one in best if one["texts"] == "passages"):
             found = cycles(network, config, tokens, pruning)
-            timed.append({"tokens": length, "schedule": told(pruning), "cycles_dense": dense["cycles"],
-                          "cycles_ratio": dense["cycles"] / found["cycles"], **found})
+            timed.append({"tokens": length, "schedule": told(pruning), **found, "cycles_dense": dense["cycles"],
+                          "cycles_ratio": dense["cycles"] / found["cycles"]})
     for row in best:
         del row["pruning"]
     return {"schema": "gemmule/benchmark-pruned-sentences/1", "version": __version__, "machine": machine(),
