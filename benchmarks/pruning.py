@@ -9,7 +9,7 @@ of all positions, and of those from 512 on. The schedules that select at fixed p
 measured; of pages, size and representative were chosen on these windows, by half and a quarter of the rows. *Pooled*
 ones are not the device's: the importance of a row is the largest of its neighbours', as in SnapKV; nor are *heavy
 hitters*, whose importance is summed over all rows since the first selection, as in H2O. ``cycles``: a pass of one row
-behind contexts up to 4,096 positions on `base` with memories for lists of that length, timing alone, and the share of a
+behind contexts up to 8,000 positions on `base` with memories for lists of that length, timing alone, and the share of a
 selection that each token pays. Finished rows are kept in --out and not run again.
 """
 
@@ -56,9 +56,9 @@ POOLED = {f"{name}, pooled": SCHEDULES[name] for name in ("half", "a quarter")}
 HEAVY = {f"{name}, heavy hitters": replace(SCHEDULES[name], last=64) for name in ("half", "a fifth")}
 POOL = 7
 """Neighbours, the row itself among them, whose largest importance counts (SnapKV, Li et al. 2024)."""
-CONTEXTS = (512, 1024, 2048, 4096)
+CONTEXTS = (512, 1024, 2048, 4096, 8000)
 LISTS = {"select_keys": 8192, "list_entries": 16384}
-"""Of `base`, for lists of 4,096 rows."""
+"""Of `base`, for lists of 8,000 rows."""
 KEEPS = {"whole cache": None, "a half": Pruning(keep=0.5), "a fifth": Pruning(keep=0.2),
          "window of 256": Pruning(keep=256, whole=256, score="none")}
 KEPT_PAGES = {"pages, a quarter": replace(PAGES, keep=0.25), "pages, 256 rows": replace(PAGES, keep=256)}
@@ -153,7 +153,8 @@ def cycles(record: Record, save: Callable[[], None]) -> None:
             assert placed
             found = token_cycles(placed, schedule, context)
             rows.append({"context": context, "cache": name, "rows": found.rows, "pass": found.passing,
-                         "selection": found.selection, "a token": found.cycles})
+                         "selection": found.selection, "a token": found.cycles, "top_k": found.top_k,
+                         "top_k_exposed": found.top_k_exposed})
             save()
     order = [*KEEPS, *KEPT_PAGES]
     rows.sort(key=lambda row: (row["context"], order.index(row["cache"])))

@@ -40,10 +40,16 @@ def cycles() -> str:
     """By context and cache."""
     found = _load()
     rows = [(f"{row['context']:,}", row["cache"], f"{row['rows']:,}", f"{row['pass']:,}", f"{row['selection']:,}",
-             f"{row['a token']:,}", f"{row['speed-up']:.2f}x") for row in found["cycles"]]
+             f"{row['a token']:,}", f"{row['speed-up']:.2f}x", _hidden(row)) for row in found["cycles"]]
     shares = ", ".join(f"{share:.0%} behind {int(context):,}" for context, share in found["attention_share"].items())
-    return table(("context", "cache", "rows read", "a pass", "a selection", "a token", "speed-up"), rows) \
+    return table(("context", "cache", "rows read", "a pass", "a selection", "a token", "speed-up",
+                   "TOP_K hidden"), rows) \
         + "\n\n" + wrapped(f"Attention over the whole cache takes {shares} of a pass.")
+
+
+def _hidden(row: dict[str, Any]) -> str:
+    """The share of TOP_K's cycles in which another unit works, and these cycles."""
+    return f"{1 - row['top_k_exposed'] / row['top_k']:.1%} of {row['top_k']:,}" if row["top_k"] else "-"
 
 
 def needle() -> str:

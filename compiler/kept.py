@@ -21,20 +21,19 @@ from gemmule.compiler.programs.prefill import PrefillProgram
 from gemmule.compiler.programs.selecting import Selection, compile_selection
 from gemmule.compiler.search.decoder import compile_best
 from gemmule.compiler.search.greedy import compile_greedy
+from gemmule.compiler.search.narrow import narrow_programs
 from gemmule.compiler.search.prefill import best_prefill
-from gemmule.compiler.search.single import best_single
 from gemmule.compiler.sources import sources
 from gemmule.config import Config
 from gemmule.io.cache import cache_root
 from gemmule.io.files import write_atomically
 from gemmule.io.progress import say
 
-__all__ = ["FOLDER", "compile_encoder_kept", "compile_kept", "loop_kept", "prefill_kept", "selection_kept",
-           "single_kept"]
+__all__ = ["FOLDER", "compile_encoder_kept", "compile_kept", "loop_kept", "narrow_kept", "prefill_kept",
+           "selection_kept"]
 
-Kind = TypeVar("Kind", bound=Program | Selection | None)
+Kind = TypeVar("Kind", bound=Program | Selection | tuple[ModelProgram, ...] | None)
 _PREFILL: tuple[type[PrefillProgram | None], ...] = (PrefillProgram, type(None))
-_SINGLE: tuple[type[ModelProgram | None], ...] = (ModelProgram, type(None))
 """That none pays is kept too."""
 FOLDER = "programs"
 """Of the cache."""
@@ -82,11 +81,12 @@ def prefill_kept(network: Network, sha256: str, program: ModelProgram, *, effort
         network, program, effort=effort, rows=rows, base_address=base_address))
 
 
-def single_kept(network: Network, sha256: str, program: ModelProgram, *, base_address: int) -> ModelProgram | None:
-    """:func:`gemmule.compiler.search.single.best_single`, likewise."""
-    options = {"base_address": base_address, "beside": _digest(program), "single": True}
-    return _kept(_SINGLE, _path(sha256, program.config, options),
-                 lambda: best_single(network, program, base_address=base_address))
+def narrow_kept(network: Network, sha256: str, program: ModelProgram, *,
+                base_address: int) -> tuple[ModelProgram, ...]:
+    """:func:`gemmule.compiler.search.narrow.narrow_programs`, likewise."""
+    options = {"base_address": base_address, "beside": _digest(program), "narrow": True}
+    return _kept((tuple,), _path(sha256, program.config, options),
+                 lambda: narrow_programs(network, program, base_address=base_address))
 
 
 def selection_kept(network: Network, sha256: str, program: ModelProgram, *, first: int, last: int, base_address: int,

@@ -124,7 +124,7 @@ def speed() -> str:
 def programs() -> str:
     """A row by each program."""
     found = _part("speed").get("programs", [])
-    return table(("weights", "rows at most", "positions", "scores", "cycles of a row after 512 tokens",
+    return table(("weights", "rows at most", "positions", "scores", "cycles of a row after 500 tokens",
                   "share of the roofline"), [
         (p["weights"], p["most_rows"], f"{p['positions']:,}", p["scores"], f"{p['cycles']:,}",
          f"{p['roofline_fraction']:.2%}") for p in found]) if found else MISSING

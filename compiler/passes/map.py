@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, groupby, product
 
 from gemmule.compiler.errors import CompileError
@@ -36,6 +36,10 @@ MOST_BLOCK = 1024
 """Keys of a block of online attention at most: a command counts up to 4095 columns behind it."""
 TURN = 256
 """Positions of a turn at most: offsets of length registers reach no further."""
+ALL, SOME, NONE = range(3)
+"""Of the scores of a cache, those that stay in the accumulator."""
+MANY, SHORT = 128, 64
+"""Positions for which it pays to keep some, and of the shortest block that does; one block a turn does not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,25 +208,42 @@ def _whole(node: Attention, config: Config, rows: int, context: int, pool: int,
 
 def _blocks(node: Attention, config: Config, rows: int, context: int, standard: bool = False,
             cache: KvLayout | None = None) -> Iterator[BlockMapping]:
-    """Those whose scores, context and blocks could fit; in the standard way no scores stay."""
-    kind = StandardMapping if standard else BlockMapping
+    """Those whose scores, context and blocks could fit; in the standard way no scores stay.
+
+    First those that keep all scores, then those that keep some, most of them first.
+    """
+    if not standard:
+        yield from _blocks_keeping(ALL, BlockMapping, node, config, rows, context, cache)
+        yield from sorted(_blocks_keeping(SOME, BlockMapping, node, config, rows, context, cache),
+                          key=lambda made: -made.kept)
+    yield from _blocks_keeping(NONE, StandardMapping if standard else BlockMapping, node, config, rows, context, cache)
+
+
+def _blocks_keeping(kept: int, kind: type[BlockMapping], node: Attention, config: Config, rows: int, context: int,
+                    cache: KvLayout | None) -> Iterator[BlockMapping]:
+    """Those that keep all scores, some or none."""
     head, every = ceil_div(node.head_dim, config.dim), attention_rows(node, rows)
-    for keep in (False,) if standard else (True, False):
-        for block in BLOCKS:
-            if block > 64 and block * node.head_dim > LONG_LOAD:
+    for block in BLOCKS:
+        if block > 64 and block * node.head_dim > LONG_LOAD:
+            continue
+        for blocks in (2, 1, 4) if kept == NONE else (4, 2, 1):  # loads of keys come closer behind their products
+            if block * blocks > TURN:
                 continue
-            for blocks in (4, 2, 1) if keep else (2, 1, 4):  # loads of keys come closer behind each other's products
-                if block * blocks > TURN:
+            made = kind(
+                block=block, blocks=blocks, pair=2 if blocks > 1 and block * node.head_dim < LONG_LOAD else 1,
+                kept=context if kept == ALL else 0, pipelined=config.stat_contexts > 1 and node.kv_heads > 1,
+                context=context, cache=cache, joined=cache.joined if cache else 0)
+            turn = blocks * ceil_div(block, config.dim) * every
+            once = (made.moved(node, config.dim, rows) if kept == ALL else turn) + turn
+            left = config.acc_rows - once - (1 + made.pipelined) * (ceil_div(rows, config.dim) + head) * every
+            if left < 0 or made.ring * head * block * made.pair > config.spm_rows // 4:
+                continue
+            if kept == SOME:  # a power of two, which leaves some room to sums of linears
+                turns = 1 << (left // turn).bit_length() >> 1
+                if block < SHORT or blocks < 2 or turns * made.turn < MANY:
                     continue
-                made = kind(
-                    block=block, blocks=blocks, pair=2 if blocks > 1 and block * node.head_dim < LONG_LOAD else 1,
-                    kept=keep, pipelined=config.stat_contexts > 1 and node.kv_heads > 1, context=context,
-                    cache=cache, joined=cache.joined if cache else 0)
-                turn = blocks * ceil_div(block, config.dim) * every
-                scores = made.moved(node, config.dim, rows) + turn if keep else 2 * turn
-                need = scores + (1 + made.pipelined) * (ceil_div(rows, config.dim) + head) * every
-                if need <= config.acc_rows and made.ring * head * block * made.pair <= config.spm_rows // 4:
-                    yield made
+                made = replace(made, kept=turns * made.turn)
+            yield made
 
 
 def _pages(node: Attention, config: Config, rows: int, context: int, pages: Pages) -> Iterator[PagesMapping]:

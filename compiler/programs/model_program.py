@@ -56,8 +56,8 @@ class ModelProgram(Program):
     silent: int
     """Commands of a launch without answers; those behind are the head's."""
     scores: str
-    """What becomes of attention's scores: ``kept`` in the accumulator, ``computed twice``, ``through DRAM``, or by
-    blocks ``seen once``."""
+    """What becomes of attention's scores: ``kept`` in the accumulator, ``kept in part``, ``computed twice``, ``through
+    DRAM``, or by blocks ``seen once``."""
     choice: Choice
     """The mapping that it was compiled with."""
     registers_of: Mapping[str, int]

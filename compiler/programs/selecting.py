@@ -180,4 +180,4 @@ def _selecting(program: ModelProgram, rows: int, context: int, first: int, last:
 def _choosing(blocks: BlockMapping, first: int, last: int) -> SelectingMapping:
     return SelectingMapping(
         context=blocks.context, cache=blocks.cache, block=blocks.block, blocks=blocks.blocks, pair=blocks.pair,
-        kept=blocks.kept, joined=blocks.joined, pipelined=False, first=first, last=last)
+        kept=blocks.context if blocks.keep else 0, joined=blocks.joined, pipelined=False, first=first, last=last)

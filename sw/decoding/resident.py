@@ -69,13 +69,13 @@ def resident(session: Session) -> dict[str, Any]:
 class _Model:
     """A model's bytes of DRAM by context and batch; all but its caches, and a loop's answers, is the same for all.
 
-    Programs for prompts and for single rows are beside those of the model's own batch.
+    Programs for prompts and for fewer rows are beside those of the model's own batch.
     """
 
     def __init__(self, model: LoadedModel) -> None:
         self.name, self.program, self.loop, self.prefill = model.name, model.program, model.loop, model.prefill
         self.prefill_rows = self.prefill.max_rows if self.prefill else 0
-        self.beside = [program.size for program in (model.prefill, model.single) if program]
+        self.beside = [program.size for program in (model.prefill, *model.narrow) if program]
         self.config = self.program.config
         self.align = max(self.config.burst_bytes, 64)
         self.positions = self.program.graph.whole_positions

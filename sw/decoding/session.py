@@ -109,9 +109,9 @@ class Session:
         def loaded(name: str, placed: Placed) -> LoadedModel:
             if isinstance(self.device, Simulator) and interpreted:
                 return InterpretedModel(name, placed.network, placed.program, self.device, placed.prefill,
-                                        placed.single)
+                                        placed.narrow)
             return LoadedModel(name, placed.program, placed.dram, self.device, placed.loop,
-                               step if placed.loop else None, placed.prefill, placed.single, ahead, placed.selection)
+                               step if placed.loop else None, placed.prefill, placed.narrow, ahead, placed.selection)
 
         ahead = Ahead() if step else None
         self.target, self.draft = loaded(TARGET, target), loaded(DRAFT, draft) if draft else None

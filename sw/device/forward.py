@@ -36,7 +36,7 @@ class Runner(Protocol):
     device: Device
     slots: HiddenSlots | None
     prefill: PrefillProgram | None
-    single: ModelProgram | None
+    narrow: Sequence[ModelProgram]
 
     @property
     def first(self) -> int: ...
@@ -120,10 +120,10 @@ def _places_of(model: Runner, kv: Caches, new: int) -> np.ndarray | None:
 
 def _plain(model: Runner, rows: Rows, answered: np.ndarray, cached: list[int], kept: bool,
            places: np.ndarray | None) -> Forward:
-    """Greedy tokens by the plain program, rows of a prompt and a row alone by those beside it."""
+    """Greedy tokens by the plain program, rows of a prompt and few rows by those beside it."""
     results = []
     found, place = np.zeros(int(answered.sum()), dtype=np.int64), np.cumsum(answered) - 1
-    for program, piece in launches(rows, answered, model.program, model.prefill, model.single, cached):
+    for program, piece in launches(rows, answered, model.program, model.prefill, model.narrow, cached):
         index, to, count = _places(program, piece, answered)
         lengths = [length + done for length, done in zip(cached, piece.before)]
         listed = places if places is None else places[:lengths[0] + len(piece.rows)]

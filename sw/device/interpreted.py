@@ -83,7 +83,7 @@ class InterpretedModel(LoadedModel):
     """
 
     def __init__(self, name: str, network: Network, program: ModelProgram, timer: Simulator | None,
-                 prefill: PrefillProgram | None = None, single: ModelProgram | None = None,
+                 prefill: PrefillProgram | None = None, narrow: Sequence[ModelProgram] = (),
                  pages: Pages | None = None) -> None:
         """``timer`` tells the cycles of the programs' launches; None: passes cost nothing and are not charged.
 
@@ -96,7 +96,7 @@ class InterpretedModel(LoadedModel):
         self.ledger: Ledger | None = None
         self.owners = {}
         self.loop = self.step = self.slots = self.pages = self.ahead = None
-        self.prefill, self.single = prefill, single
+        self.prefill, self.narrow = prefill, narrow
 
     def forward(self, rows: Rows, want: Want | int | None = None, kv: Caches | None = None, *,
                 layers: Sequence[LayerRange] | None = None) -> Forward:
@@ -180,7 +180,7 @@ class InterpretedModel(LoadedModel):
         """The launches that the device would run."""
         program, found = self.program, []
         if want.plain and layers == self.network.graph.layers:
-            for by, piece in launches(rows, answered, program, self.prefill, self.single, cached):
+            for by, piece in launches(rows, answered, program, self.prefill, self.narrow, cached):
                 count = int(answered[piece.index[piece.index >= 0]].sum())
                 found.append(self._launch(by, by.step(piece.rows, count), by.gathered(piece.rows)))
             return found

@@ -1,6 +1,6 @@
 """Rows of a pass, launch by launch: as many of each sequence as a program takes, and one for those without any.
 
-Of one text, rows of a prompt and a row alone go by programs of their own.
+Of one text, rows of a prompt and few rows go by programs of their own.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from gemmule.compiler.ir import Rows
 from gemmule.compiler.place import cut_evenly
 from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.compiler.programs.prefill import PrefillProgram
+from gemmule.compiler.search.narrow import chosen_program
 from gemmule.timing import ceil_div
 
 __all__ = ["Piece", "launches", "pieces"]
@@ -56,24 +57,25 @@ def pieces(rows: Rows, max_rows: int, batch: int, cached: Sequence[int]) -> Iter
 
 
 def launches(rows: Rows, answered: np.ndarray, program: ModelProgram, prefill: PrefillProgram | None,
-             single: ModelProgram | None, cached: Sequence[int]) -> Iterator[tuple[ModelProgram, Piece]]:
+             narrow: Sequence[ModelProgram], cached: Sequence[int]) -> Iterator[tuple[ModelProgram, Piece]]:
     """The launches of a pass of which greedy tokens of the rows ``answered`` are wanted, each with its program.
 
-    A row alone goes by ``single``, as far as that sees. Where a chain is longer than ``program`` takes, the rows before
-    the last launch that answers any go by the ``prefill``, in as few launches as there can be, nearly equal ones: a
-    launch of few rows takes as long as one of some more.
+    Rows of one text go by the first of the ``narrow`` programs that takes them, else by ``program``. Where a chain is
+    longer than this takes, the rows before the last launch that answers any go by the ``prefill``, in as few launches
+    as there can be, nearly equal ones: a launch of few rows takes as long as one of some more.
 
     Raises:
         ValueError: as of :func:`pieces`.
     """
     count, most = len(rows), program.max_rows
-    if single and count == 1 and cached[0] < single.max_positions:
-        yield single, Piece(rows, np.zeros(1, dtype=np.int64), (0,))
-        return
+
+    def chosen(piece: Piece) -> tuple[ModelProgram, Piece]:
+        return chosen_program(narrow, len(piece.rows), cached[0] + piece.before[0]) or program, piece
+
     answers = int(answered[::-1].argmin()) if not answered.all() else count
     early = count - min(count, ceil_div(answers, most) * most)
     if prefill is None or early == 0 or count <= most or not _is_chain(rows):
-        yield from ((program, piece) for piece in pieces(rows, most, program.batch, cached))
+        yield from map(chosen, pieces(rows, most, program.batch, cached))
         return
     index = np.arange(count)
     for first, size in cut_evenly(early, ceil_div(early, prefill.max_rows)):
@@ -81,7 +83,7 @@ def launches(rows: Rows, answered: np.ndarray, program: ModelProgram, prefill: P
         yield prefill, Piece(rows.take(part), part, (first,))
     if early < count:
         for piece in pieces(rows.take(index[early:]), most, 1, [cached[0] + early]):
-            yield program, Piece(piece.rows, piece.index + early, (piece.before[0] + early,))
+            yield chosen(Piece(piece.rows, piece.index + early, (piece.before[0] + early,)))
 
 
 def _is_chain(rows: Rows) -> bool:

@@ -51,15 +51,16 @@ class LoadedModel:
 
     def __init__(self, name: str, program: ModelProgram, dram: np.ndarray, device: Device,
                  loop: GreedyLoop | None = None, step: StepProgram | None = None,
-                 prefill: PrefillProgram | None = None, single: ModelProgram | None = None,
+                 prefill: PrefillProgram | None = None, narrow: Sequence[ModelProgram] = (),
                  ahead: Ahead | None = None, selection: Selection | None = None) -> None:
         """``dram`` (uint8): what stands in DRAM from the program's ``base_address`` on; all but ``step`` too.
 
         ``step``: a program of this draft's loop and of a target that is on the device. ``prefill``: takes long chains
-        of rows that are not answered; ``single``: a row alone, as far as it sees. ``ahead``: has the target's answers
-        of a launch of ``step``; the target's own model has it, too. ``selection``: what chooses rows of the cache.
+        of rows that are not answered; ``narrow``: take fewer rows or shorter contexts, the best first. ``ahead``: has
+        the target's answers of a launch of ``step``; the target's own model has it, too. ``selection``: what chooses
+        rows of the cache.
         """
-        self.loop, self.step, self.prefill, self.single, self.ahead = loop, step, prefill, single, ahead
+        self.loop, self.step, self.prefill, self.narrow, self.ahead = loop, step, prefill, narrow, ahead
         self.selection, self.displacement = selection, 0
         self.name = name
         self.owners: dict[int, object] = {}

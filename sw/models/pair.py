@@ -15,7 +15,7 @@ from gemmule.compiler.errors import CompileError
 from gemmule.compiler.files.chat import Chat
 from gemmule.compiler.files.model_file import ModelFile, load_model
 from gemmule.compiler.ir import Network, Pages
-from gemmule.compiler.kept import compile_kept, loop_kept, prefill_kept, selection_kept, single_kept
+from gemmule.compiler.kept import compile_kept, loop_kept, narrow_kept, prefill_kept, selection_kept
 from gemmule.compiler.passes.map import choices, default_rows
 from gemmule.compiler.place import round_up
 from gemmule.compiler.programs.greedy_loop import GreedyLoop
@@ -53,8 +53,8 @@ class Placed:
     """Of several greedy steps, if wanted."""
     prefill: PrefillProgram | None = None
     """Of a prompt's rows, if wanted and where it pays."""
-    single: ModelProgram | None = None
-    """Of a row alone, where it pays and passes are of one text."""
+    narrow: tuple[ModelProgram, ...] = ()
+    """Of fewer rows or positions, where they pay and passes are of one text: the first that takes a pass is best."""
     selection: Selection | None = None
     """Of what chooses rows of the cache, if wanted."""
 
@@ -268,7 +268,7 @@ class _Imported:
                 except CompileError as error:
                     raise (InputError(f"--prune: {error}") if pages else self._refused(config, error)) from None
                 if not pages:
-                    placed = self._with_single(self._with_prefill(placed, prefill))
+                    placed = self._with_narrow(self._with_prefill(placed, prefill))
                 self.kept[key] = self._with_selection(placed, *always) if always else placed
         return self.kept[key]
 
@@ -312,12 +312,13 @@ class _Imported:
                              "--prefill-rows 0") from None
         return replace(placed, dram=_with(placed, prefill), prefill=prefill) if prefill else placed
 
-    def _with_single(self, placed: Placed) -> Placed:
-        """With the program for single rows behind all else."""
+    def _with_narrow(self, placed: Placed) -> Placed:
+        """With the programs for fewer rows or positions behind all else."""
         program = placed.program
-        single = single_kept(placed.network, self.file.sha256, program,
-                             base_address=program.base_address + _behind_all(placed))
-        return replace(placed, dram=_with(placed, single), single=single) if single else placed
+        for made in narrow_kept(placed.network, self.file.sha256, program,
+                                base_address=program.base_address + _behind_all(placed)):
+            placed = replace(placed, dram=_with(placed, made), narrow=(*placed.narrow, made))
+        return placed
 
     def _with_selection(self, placed: Placed, first: int, last: int) -> Placed:
         """With what chooses rows of the cache, and the cache of those rows, behind all else.

@@ -88,7 +88,7 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
                                      "link", "encoder", "encoder_program", "product")),
         Folder("compiler/mapping", ("mapper", "exhaustive", "branch_and_bound", "feedback", "constraint", "found")),
         Folder("compiler/mapping/product", ("space", "bound", "model", "formula")),
-        Folder("compiler/search", ("cost", "decoder", "prefill", "single", "greedy", "layer", "product")),
+        Folder("compiler/search", ("cost", "decoder", "prefill", "narrow", "greedy", "layer", "product")),
     ),
     "Software": (
         Folder("sw", ("cli", "step", "limits", "errors")),
@@ -106,6 +106,7 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
                              "import_texts")),
         Folder("sw/models/default", (), "The pair worth decoding, and what `gemmule generate` takes."),
         Folder("sw/models/small", (), "The small pair: for RTL runs and quick tests."),
+        Folder("sw/models/smollm2", (), "Drafters trained for SmolLM2, in int8."),
         Folder("sw/decoding", ("session", "generate", "asking", "tree", "paced", "chains", "verify", "sampling",
                                "noise", "lengths", "context", "stops", "script", "generation", "resident")),
         Folder("sw/decoding/methods", ("method", "ar", "draft", "pld", "jacobi", "layerskip")),
@@ -126,6 +127,8 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
         Folder("sw/training/networks", ("model", "export", "trained", "optimizers", "guidance", "heads", "bert")),
         Folder("sw/training/stages", ("target", "copying_recipe", "copying", "answers", "lessons", "draft", "choice",
                                       "encoder", "small", "bundle")),
+        Folder("sw/training/drafters", ("packed", "prompts", "pack", "recipe", "target", "writing", "networks",
+                                        "training", "ranks", "judging", "run", "collect", "page", "tiny")),
     ),
     "Around it": (
         Folder("benchmarks", (), "Measurements, each file a command; results in `docs/results`."),

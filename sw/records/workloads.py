@@ -138,7 +138,7 @@ class RunModel(PrunedPass, Record):
     roofline_fraction: float
     dram_bytes: int
     dram_bytes_by_purpose: dict[str, int]
-    scores: Literal["kept", "computed twice", "through DRAM", "seen once"]
+    scores: Literal["kept", "kept in part", "computed twice", "through DRAM", "seen once"]
     layers: list[LayerOfModel]
     operators: list[OperatorOfModel]
     labels: dict[str, float] | None = Field(description="share of each label, best first; null without --text")
@@ -249,7 +249,7 @@ class RunArch(PrunedPass, Record):
     roofline_fraction: float
     dram_bytes: int
     dram_bytes_by_purpose: dict[str, int]
-    scores: Literal["kept", "computed twice", "through DRAM", "seen once"]
+    scores: Literal["kept", "kept in part", "computed twice", "through DRAM", "seen once"]
     layers: list[LayerOfModel]
     operators: list[OperatorByShape]
     sweep: list[SweepPoint] | None = Field(description="with --sweep: decode and prefill for each value")
@@ -375,7 +375,7 @@ class CompileModel(Record):
     compile_seconds: float = Field(description="duration of the compilation, verification included")
     dram_bytes: int
     regions: dict[str, int] = Field(description="bytes of each DRAM region")
-    scores: Literal["kept", "computed twice", "through DRAM", "seen once"]
+    scores: Literal["kept", "kept in part", "computed twice", "through DRAM", "seen once"]
     mapping: dict[str, Any] | None = Field(description="with --explain or --dump-passes")
     tried: list[dict[str, Any]] | None = Field(
         description="mappings that did not fit, and why; with --explain or --dump-passes")

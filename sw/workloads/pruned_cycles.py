@@ -13,9 +13,10 @@ from gemmule.compiler.kernels.moves import LISTS
 from gemmule.compiler.program import NO_DRAM, Program, Step
 from gemmule.compiler.programs.selecting import Selection
 from gemmule.compiler.search.cost import passes_cost
+from gemmule.compiler.search.narrow import chosen_program
 from gemmule.sim.result import Result
 from gemmule.sim.simulator import Simulator
-from gemmule.sw.device.choosing import DeviceChooser
+from gemmule.sw.device.choosing import DeviceChooser, top_k_cycles
 from gemmule.sw.errors import InputError
 from gemmule.sw.kv.pruning import Pruning
 from gemmule.sw.kv.selected import choose_rows
@@ -49,6 +50,10 @@ class TokenCycles:
     """Of a selection, host work included; 0: there is none."""
     every: int
     """Tokens that share it."""
+    top_k: int = 0
+    """Cycles of TOP_K in the selection, or in the pass where rows choose pages."""
+    top_k_exposed: int = 0
+    """Of these, with no command of another unit under way."""
 
     @property
     def cycles(self) -> int:
@@ -92,21 +97,23 @@ def token_cycles(placed: Placed, pruning: Pruning | None, context: int) -> Token
         InputError: more than they choose among.
     """
     if pruning and pruning.pages:
-        return TokenCycles(rows=pruning.pages.rows(context + 1) - 1, passing=_pages_pass(placed, context), selection=0,
-                           every=1)
+        result = _pages_pass(placed, context)
+        found, exposed = top_k_cycles([result], placed.program.commands)
+        return TokenCycles(rows=pruning.pages.rows(context + 1) - 1, passing=int(result.cycles), selection=0, every=1,
+                           top_k=found, top_k_exposed=exposed)
     if pruning is None or context <= pruning.whole:
         return TokenCycles(rows=context, passing=_pass(placed, context), selection=0, every=1)
     assert placed.selection is not None
     rows = rows_read(pruning, context)
-    return TokenCycles(rows=rows, passing=_pass(placed, rows), every=pruning.every,
-                       selection=selection_cycles(placed.selection, pruning, context).cycles)
+    chosen = selection_cycles(placed.selection, pruning, context)
+    return TokenCycles(rows=rows, passing=_pass(placed, rows), every=pruning.every, selection=chosen.cycles,
+                       top_k=chosen.top_k, top_k_exposed=chosen.top_k_exposed)
 
 
 def _pass(placed: Placed, context: int) -> int:
     """One row, by the program that a session takes."""
     cached = placed.program.graph.prefix + context
-    single = placed.single if placed.single and cached < placed.single.max_positions else None
-    return passes_cost(single or placed.program, [(1, cached)])
+    return passes_cost(chosen_program(placed.narrow, 1, cached) or placed.program, [(1, cached)])
 
 
 def selection_cycles(selection: Selection, pruning: Pruning, context: int) -> SelectionCycles:
@@ -123,7 +130,7 @@ def selection_cycles(selection: Selection, pruning: Pruning, context: int) -> Se
     return SelectionCycles(cycles, chooser.top_k_cycles, chooser.top_k_exposed)
 
 
-def _pages_pass(placed: Placed, context: int) -> int:
+def _pages_pass(placed: Placed, context: int) -> Result:
     """One row with the arithmetic: its time depends on which pages it chooses. Keys and representatives are random."""
     program, random = placed.program, np.random.default_rng(0)
     device = Simulator(program.config, dram_bytes=program.base_address + program.size)
@@ -136,7 +143,7 @@ def _pages_pass(placed: Placed, context: int) -> int:
     for address, content in step.inputs:
         device.write_dram(address, content.tobytes())
     device.load(program.launch("pass", NO_DRAM, step.registers))
-    return int(device.run().cycles)
+    return device.run()
 
 
 class _Timed:

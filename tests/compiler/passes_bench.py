@@ -53,16 +53,17 @@ class Bench:
         return int(cycles[0])
 
     def fill_cache(self, length: int, seed: int, sequence: int = 0) -> None:
-        """Random keys and values, as if ``length`` tokens of a sequence had been passed."""
+        """Random keys and values, as if ``length`` tokens of a sequence had been passed behind what is cached."""
         random, program, graph = np.random.default_rng(seed), self.program, self.network.graph
-        begin = program.symbols["cache"][0] + sequence * program.layout.size
+        layout, first = program.layout, self.cache.length(sequence)
+        begin = program.symbols["cache"][0] + sequence * layout.size + first * layout.row
         for number, node in enumerate(graph.attentions):
             parts = random.integers(-128, 128, (2, length, node.kv_heads, node.head_dim)).astype(np.int8)
             self.cache.extend(node.name, sequence, *(part.reshape(length, -1) for part in parts))
-            for at, content in program.layout.contents(number, *parts):
+            for at, content in layout.contents(number, *parts):
                 for device in self.devices:
                     device.write_dram(begin + at, content)
-        self.cache.advance(replace(Rows.chain([0] * length), sequences=np.full(length, sequence)))
+        self.cache.advance(replace(Rows.chain([0] * length, first), sequences=np.full(length, sequence)))
 
     def ragged(self, tokens: Sequence[Sequence[int]], wanted: int | None = None) -> int:
         """Tokens of each sequence of a batch behind what is cached of it."""

@@ -10,6 +10,7 @@ import pytest
 from gemmule.compiler.compile import compile_network
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Cache, Form, IntegerInterpreter, Rows, Softmax
+from gemmule.compiler.kernels.attention.block import BlockMapping
 from gemmule.compiler.passes.map import Choice, choices, default_rows
 from gemmule.compiler.quantize.activation import with_activation
 from gemmule.config import load_config
@@ -309,6 +310,42 @@ def test_scores_computed_twice() -> None:
     program = compile_network(network, config, rows=2)
     assert program.scores == "computed twice"
     _walk(Bench(program, network), 2, 160, SEED)
+
+
+@pytest.mark.parametrize("prefix", [0, 3])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_scores_kept_in_part(batch: int, prefix: int) -> None:
+    """Those of the first positions stay, the others are computed again: same bytes on both sides of the border."""
+    config = load_config("base")
+    network = random_network(replace(LLAMA, layers=2, positions=4000, vocab=61, prefix=prefix), SEED)
+    program = compile_network(network, config, rows=8, batch=batch, tokens=True)
+    attention = program.choice.mappings[0].attention
+    assert isinstance(attention, BlockMapping)
+    kept, turn = attention.kept, attention.turn
+    assert program.scores == "kept in part"
+    assert 0 < kept < attention.context // 2
+    for number, cached in enumerate((2, turn - 3, kept - 9, kept - 1, kept, kept + 1, kept + turn + 5, 3 * kept)):
+        bench = Bench(program, network)
+        for sequence in range(batch):
+            bench.fill_cache(cached - sequence, SEED + number, sequence)
+        for count in (8, 1, 3):
+            bench.ragged([list(range(count))] * batch)
+
+
+@pytest.mark.rtl
+def test_scores_kept_in_part_on_the_rtl() -> None:
+    """Around the border, model and RTL in bytes and cycles."""
+    config = load_config("edge")
+    network = random_network(replace(LLAMA, layers=1, positions=2048, vocab=61), SEED)
+    program = compile_network(network, config, rows=4, tokens=True)
+    attention = program.choice.mappings[0].attention
+    assert isinstance(attention, BlockMapping)
+    assert program.scores == "kept in part"
+    with RtlDevice(config) as rtl:
+        bench = Bench(program, network, rtl)
+        bench.fill_cache(attention.kept - 3, SEED)
+        for count in (2, 1, 4):
+            bench.chain(list(range(count)))
 
 
 def test_window_ends_the_context() -> None:

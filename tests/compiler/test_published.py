@@ -50,7 +50,7 @@ def test_equals_the_interpreter(kind: str, config: Config) -> None:
 
 @pytest.mark.parametrize(("sizes", "scores", "options"), [
     (replace(LLAMA, prefix=3), "kept", {}), (replace(LLAMA, prefix=3), "kept", {"pool": 128}),
-    (replace(LLAMA, prefix=3, positions=4000), "computed twice", {}),
+    (replace(LLAMA, prefix=3, positions=4000), "kept in part", {}),
     (replace(LLAMA, prefix=3), "through DRAM", {"standard": True}), (replace(LLAMA, prefix=3), "seen once", {})],
     ids=["whole", "pages", "blocks", "standard", "online"])
 @pytest.mark.parametrize(("config", "rows"), [(EDGE, 5), (BASE, 8)], ids=["edge", "base"])

@@ -106,7 +106,7 @@ def test_launches(target: LoadedModel, rows: int, last: int, cut: list[tuple[str
     """As few as there can be, nearly equal ones; what is answered goes by the program that has a head."""
     whole, program = Rows.chain(range(1, rows + 1), 7), target.program
     answered = np.arange(rows) >= rows - last
-    found = list(launches(whole, answered, program, target.prefill, None, [7]))
+    found = list(launches(whole, answered, program, target.prefill, (), [7]))
     assert [("plain" if by is program else "prefill", len(piece.rows)) for by, piece in found] == cut
     assert np.concatenate([piece.rows.positions for _, piece in found]).tolist() == whole.positions.tolist()
     assert np.concatenate([piece.rows.tokens for _, piece in found]).tolist() == whole.tokens.tolist()
@@ -118,7 +118,7 @@ def test_rows_that_are_no_chain(target: LoadedModel) -> None:
     """Not by the prefill: a tree of more rows than a pass takes is refused as before."""
     tree = Rows.tree(list(range(1, 21)), [-1, *([0] * 19)], 0)
     with pytest.raises(ValueError, match="a tree must fit one launch of 16 rows"):
-        list(launches(tree, np.zeros(20, dtype=bool), target.program, target.prefill, None, [0]))
+        list(launches(tree, np.zeros(20, dtype=bool), target.program, target.prefill, (), [0]))
 
 
 # -- the option

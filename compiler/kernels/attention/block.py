@@ -2,10 +2,10 @@
 
 For each KV head the new rows' scores come first, then blocks of the cache, as many as there are: a first pass finds
 the rows' maxima, a second one probabilities, their sums and contexts. Both passes are exact, so the order of pieces and
-what stands beyond a block change nothing. Scores are kept between the passes where the accumulator takes those of the
-longest context; else the second pass loads the keys again. One loop takes the second pass of a head and the first pass
-of the next, whose scores take the place of those just used. The sequences of a batch come one after another, each with
-its own cache and as many new rows.
+what stands beyond a block change nothing. Scores of as many positions as the accumulator takes are kept between the
+passes; for those behind, in a loop of their own, the second pass loads the keys again. A loop takes the second pass of
+a head and the first pass of the next, whose scores take the place of those just used. The sequences of a batch come one
+after another, each with its own cache and as many new rows.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from gemmule.compiler.ir import Attention
 from gemmule.compiler.kernels.attention.batch import set_context
 from gemmule.compiler.kernels.attention.shared import (
     CACHE,
+    PARTLY,
     AttentionKernel,
     AttentionMapping,
     HeadKernel,
@@ -39,8 +40,9 @@ class BlockMapping(AttentionMapping):
     """Blocks of a turn, each with a buffer of its own: 1, 2 or 4."""
     pair: int
     """Neighbouring blocks that come with one load: 1 or 2."""
-    kept: bool
-    """Scores stay in the accumulator between the passes."""
+    kept: int
+    """Cached positions whose scores stay in the accumulator between the passes: all (:attr:`context`), none, or the
+    first ones, in whole turns."""
     pipelined: bool
     """A loop takes the values of a head and the keys of the next one; needs two contexts of statistics."""
     joined: int = 0
@@ -48,7 +50,11 @@ class BlockMapping(AttentionMapping):
 
     @property
     def keep(self) -> bool:
-        return self.kept
+        return self.kept >= self.context
+
+    @property
+    def scores(self) -> str:
+        return PARTLY if 0 < self.kept < self.context else super().scores
 
     @property
     def ring(self) -> int:
@@ -62,7 +68,7 @@ class BlockMapping(AttentionMapping):
 
     def moved(self, node: Attention, dim: int, rows: int) -> int:
         """From the first turn's scores to the last one's."""
-        turns = ceil_div(self.context, self.turn) if self.keep else 1
+        turns = max(1, ceil_div(self.kept, self.turn))
         return (turns - 1) * self.blocks * ceil_div(self.block, dim) * attention_rows(node, rows)
 
     def scratchpad_rows(self, node: Attention, dim: int, rows: int) -> int:
@@ -88,6 +94,8 @@ class BlockAttention(AttentionKernel):
         turn = mapping.blocks * self.block_rows
         self.scores = At(Buffer(f"{node.name} scores", mapping.moved(node, dim, b.each) + turn, Bank.ACCUMULATOR))
         self.passes = [At(Buffer(f"{node.name} scores of pass {i}", turn, Bank.ACCUMULATOR)) for i in (1, 2)]
+        self.keeping = mapping.kept > 0
+        """Whether the commands that are written now are of positions whose scores stay."""
         self.moved: dict[str, int] = {}
         """By region of DRAM but the cache: bytes by which a turn moves on; 0 outside of the loops."""
 
@@ -123,13 +131,25 @@ class BlockAttention(AttentionKernel):
         """Blocks of the cache: the second pass of a head and the first pass of another."""
         b, mapping = self.b, self.mapping
         sequence = next(head.sequence for head in (second, first) if head)
-        what = " and ".join(
-            f"{part} of {head.name}" for part, head in (("contexts", second), ("scores", first)) if head)
         b.control(set_length(LengthReg.LEFT, Source.LENGTH, LengthReg.CONTEXT, amount=-self.prefix),
                   SetDisplacement(CACHE, sequence * self.layout.size))
-        if mapping.keep:
+        if mapping.kept:
             b.control(set_length(LengthReg.ROW))
-        with b.loop(Length(MAX_LENGTH, LengthReg.CONTEXT, self.prefix), mapping.turn.bit_length() - 1, what):
+            most = MAX_LENGTH if mapping.keep else mapping.kept // mapping.turn
+            self._turns(second, first, Length(most, LengthReg.CONTEXT, self.prefix),
+                        keeping=True)
+        if not mapping.keep:
+            self._turns(second, first, Length(MAX_LENGTH, LengthReg.LEFT), keeping=False)
+        b.control(*(SetDisplacement(region, 0) for region in self.moved))
+
+    def _turns(self, second: BlockHead | None, first: BlockHead | None, positions: Length, *,
+               keeping: bool) -> None:
+        """The turns of so many positions (the limit counts turns), whose scores are kept or not."""
+        b, mapping = self.b, self.mapping
+        self.keeping = keeping
+        what = " and ".join(
+            f"{part} of {head.name}" for part, head in (("contexts", second), ("scores", first)) if head)
+        with b.loop(positions, mapping.turn.bit_length() - 1, what):
             # The vector unit takes the next block's probabilities before this one's maxima: no product waits for it.
             for j in range(mapping.blocks + 1):
                 if j % 2 == 0:
@@ -145,15 +165,14 @@ class BlockAttention(AttentionKernel):
             b.control(set_length(LengthReg.LEFT, Source.LENGTH, LengthReg.LEFT, amount=-mapping.turn),
                       SetDisplacement(CACHE, mapping.turn * self.layout.row, further=True),
                       *(SetDisplacement(region, size, further=True) for region, size in self.moved.items()))
-            if mapping.keep:
+            if self.keeping:
                 b.control(set_length(LengthReg.ROW, Source.LENGTH, LengthReg.ROW,
                                      amount=mapping.blocks * self.block_rows))
-        b.control(*(SetDisplacement(region, 0) for region in self.moved))
 
     def _load_blocks(self, second: BlockHead | None, first: BlockHead | None, blocks: range) -> None:
         """Load neighbouring blocks, all of one kind and then of the other: runs in DRAM, not two rows of one bank."""
         for head, part, again in ((second, 0, True), (second, 1, False), (first, 0, False)):
-            if head and not (again and self.mapping.keep):
+            if head and not (again and self.keeping):
                 for j in blocks:
                     head.load(part, j, again=again)
 
@@ -180,12 +199,13 @@ class BlockHead(HeadKernel):
     def block_scores(self, j: int) -> None:
         """First pass: scores of block ``j`` of a turn."""
         mapping = self.mapping
-        self.add_scores(self._slot(0, j), mapping.block * mapping.pair, self._cached(0, j), self._left(j), mapping.keep)
+        self.add_scores(self._slot(0, j), mapping.block * mapping.pair, self._cached(0, j), self._left(j),
+                        self.kernel.keeping)
 
     def block_maxima(self, j: int) -> None:
         """First pass: the rows' maxima go on."""
         self.add_softmax(VOp.SOFTMAX_MAX, self._cached(0, j), self._left(j),
-                         {SoftmaxFlag.CONTINUE} | self.maxima, moved=self.mapping.keep)
+                         {SoftmaxFlag.CONTINUE} | self.maxima, moved=self.kernel.keeping)
 
     def mix_new(self) -> None:
         """Probabilities of the new rows, and their part of the contexts."""
@@ -201,10 +221,10 @@ class BlockHead(HeadKernel):
 
     def block_probabilities(self, j: int) -> None:
         """Second pass: probabilities of block ``j`` of a turn, of its scores again where they were not kept."""
-        if not self.mapping.keep:
+        if not self.kernel.keeping:
             self.scores_again(j)
         self.add_softmax(VOp.SOFTMAX_EXP, self._cached(1, j), self._left(j), {SoftmaxFlag.CONTINUE, SoftmaxFlag.MORE},
-                         moved=self.mapping.keep, dst=self.probabilities[j], dst_stride=self.k.one)
+                         moved=self.kernel.keeping, dst=self.probabilities[j], dst_stride=self.k.one)
 
     def scores_again(self, j: int) -> None:
         """Second pass: the same scores of block ``j``."""
@@ -234,7 +254,7 @@ class BlockHead(HeadKernel):
     def _cached(self, number: int, j: int) -> At:
         """Scores of block ``j``: where the pass before left them, or for pass ``number`` alone."""
         kernel = self.kernel
-        return (kernel.scores if self.mapping.keep else kernel.passes[number]) + j * kernel.block_rows
+        return (kernel.scores if kernel.keeping else kernel.passes[number]) + j * kernel.block_rows
 
     def _slot(self, kind: int, j: int) -> At:
         """Where the keys (0), values (1) or keys for the second pass (2) of block ``j`` of a turn stand."""

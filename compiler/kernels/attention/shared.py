@@ -29,8 +29,8 @@ __all__ = ["CACHE", "MASKS", "NEW", "OLD", "AttentionKernel", "AttentionMapping"
 
 CACHE, OLD, NEW = "cache", "cache_old", "cache_new"
 """The cache as loads see it; as they do where no pass changes a row; from the first new position on, as stores do."""
-TWICE = "computed twice"
-"""What becomes of scores that do not stay in the accumulator."""
+KEPT, PARTLY, TWICE = "kept", "kept in part", "computed twice"
+"""What becomes of scores: all stay in the accumulator, those of the first positions, or none."""
 MASKS = "masks"
 """Region of the bitmaps: for each row which new rows it sees."""
 
@@ -59,7 +59,7 @@ class AttentionMapping(ABC):
     @property
     def scores(self) -> str:
         """What becomes of scores, for reports."""
-        return "kept" if self.keep else TWICE
+        return KEPT if self.keep else TWICE
 
     @property
     def totals(self) -> bool:

@@ -1,4 +1,4 @@
-"""Steps of one row by a program of their own, as far as it sees; the text is the same."""
+"""Passes of few rows by programs of their own, as far as these see; the text is the same."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
 
 
 def _programs(session: Session, timeline: Timeline) -> list[str]:
+    """Of each launch: `narrow` and a number, `prefill`, or `program`."""
     target = session.target
-    assert target.single
-    known = {"program": target.program, "single": target.single, "prefill": target.prefill}
+    known = {f"narrow {i}": one for i, one in enumerate(target.narrow)} | {
+        "program": target.program, "prefill": target.prefill}
     return [next(name for name, program in known.items() if program and tuple(record.commands) == program.commands)
             for record in timeline if isinstance(record, LaunchRecord)]
 
@@ -44,14 +45,15 @@ def test_as_far_as_it_sees(pair: Pair) -> None:
     runs = []
     for interpreted in (False, True):
         with Session(EDGE, pair=pair, interpreted=interpreted) as session:
-            single, timeline = session.target.single, list[object]()
-            assert single
-            prompt = (pair.encode("import os\n") * 250)[:single.max_positions - 4]
+            (single, *_, last), timeline = session.target.narrow, list[object]()
+            assert (single.max_rows, last.max_rows) == (1, 1)
+            assert last.max_positions == session.target.program.max_positions
+            prompt = (pair.encode("import os\n") * 500)[:single.max_positions - 4]
             runs.append(session.generate("ar", prompt, 8, timeline=timeline))
             steps = [name for name in _programs(session, timeline) if name != "prefill"]
-            assert steps[-8:] == ["single"] * 4 + ["program"] * 4
+            assert steps[-8:] == ["narrow 0"] * 4 + [f"narrow {len(session.target.narrow) - 1}"] * 4
             runs.append(session.generate("pld", prompt, 8))
-            session.target.single = None
+            session.target.narrow = ()
             runs.append(session.generate("ar", prompt, 8))
     assert len({tuple(run.tokens) for run in runs}) == 1
     for device, interpreter in zip(runs[:3], runs[3:], strict=True):
@@ -62,13 +64,15 @@ def test_as_far_as_it_sees(pair: Pair) -> None:
 def test_what_stays_in_memory(pair: Pair) -> None:
     with Session(EDGE, pair=pair) as session:
         target, found, period = session.target, resident(session), EDGE.dram.banks * EDGE.dram.row_bytes
-        assert target.single
+        assert target.narrow
         assert target.prefill
-        assert found["bytes"] == found["models"]["target"]["bytes"] + target.program.symbols[CACHE][1] == round_up(
-            round_up(target.program.size, period) + target.prefill.size, period) + target.single.size
-        assert target.single.base_address + target.single.size == found["bytes"]
+        end = round_up(target.program.size, period) + target.prefill.size
+        for one in target.narrow:
+            end = round_up(end, period) + one.size
+            assert one.base_address + one.size == end
+        assert found["bytes"] == found["models"]["target"]["bytes"] + target.program.symbols[CACHE][1] == end
 
 
 def test_not_of_batches(pair: Pair) -> None:
     with Session(EDGE, pair=pair, batch=2) as session:
-        assert session.target.single is None
+        assert session.target.narrow == ()

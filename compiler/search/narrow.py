@@ -1,0 +1,87 @@
+"""Programs for fewer rows or shorter contexts beside one whose rows are too many for attention's scores to be kept.
+
+The rows of all heads that share a KV head are one product: with three heads, eight rows are 24, more than the mesh
+takes in the time of a load, and behind a long context most of their scores are computed twice. Fewer rows, or the same
+rows behind fewer cached ones, have scores that stay in the accumulator; and where these do not, no more rows than the
+mesh has lanes still take no longer than the loads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from gemmule.compiler.errors import CompileError
+from gemmule.compiler.ir import Graph, Network
+from gemmule.compiler.kernels.attention.shared import KEPT
+from gemmule.compiler.passes.map import Choice, choices
+from gemmule.compiler.place import round_up
+from gemmule.compiler.programs.beside import compile_beside, with_turns
+from gemmule.compiler.programs.model_program import ModelProgram
+from gemmule.compiler.search.cost import passes_cost
+
+__all__ = ["chosen_program", "narrow_programs"]
+
+LEAST = 256
+"""Positions below which keys are few enough to be read twice."""
+GAIN = 0.99
+"""Cycles, of the program's that would do it otherwise, above which a further one is not worth its room."""
+
+
+def narrow_programs(network: Network, program: ModelProgram, *, base_address: int) -> tuple[ModelProgram, ...]:
+    """Beside ``program`` from ``base_address`` on, one behind the other, each for some rows and positions; those that
+    :func:`chosen_program` takes first come first. None where they gain nothing, or cannot share the weights as they
+    are cut.
+    """
+    if program.scores == KEPT or program.max_rows == 1 or program.batch > 1 or program.pool or network.alike:
+        return ()
+    found: list[ModelProgram] = []
+    dram = program.config.dram
+    for rows, context, among in _wanted(network.graph, program):
+        try:
+            made = compile_beside(ModelProgram, network, program, rows=rows, context=context, answered=True,
+                                  base_address=base_address, among=among, checked=False)
+        except CompileError:
+            continue
+        if _gains(made, chosen_program(found, rows, context - rows) or program):
+            made = with_turns(made)
+            found.append(made)
+            base_address += round_up(made.size, dram.banks * dram.row_bytes)
+    return tuple(found)
+
+
+def chosen_program(programs: Sequence[ModelProgram], rows: int, cached: int) -> ModelProgram | None:
+    """The first of :func:`narrow_programs` that takes so many rows behind so many cached ones; None: none does."""
+    return next((one for one in programs if rows <= one.max_rows and cached + rows <= one.max_positions), None)
+
+
+def _wanted(graph: Graph, program: ModelProgram) -> Iterator[tuple[int, int, list[Choice]]]:
+    """Rows, positions and mappings: 1, 2, 4 .. rows behind as many positions as their scores are kept for, the
+    program's own, halved. Then for all positions a row alone, and as many rows as fill the mesh.
+    """
+    rows, context, whole = 1, program.max_positions, 0
+    while rows <= program.max_rows and context >= LEAST:
+        if kept := _kept(graph, program, rows, context):
+            yield rows, context, kept
+            whole = rows if context == program.max_positions else whole
+            rows *= 2
+        else:
+            context //= 2
+    node = graph.attentions[0]
+    for rows in sorted({1, program.config.dim * node.kv_heads // node.heads}):
+        if whole < rows < program.max_rows:
+            yield rows, program.max_positions, _choices(graph, program, rows, program.max_positions)
+
+
+def _kept(graph: Graph, program: ModelProgram, rows: int, context: int) -> list[Choice]:
+    return [choice for choice in _choices(graph, program, rows, context) if choice.mappings[0].attention.keep]
+
+
+def _choices(graph: Graph, program: ModelProgram, rows: int, context: int) -> list[Choice]:
+    return choices(graph, program.config, rows=rows, batch=1, context=context, tokens=True, cache=program.layout)
+
+
+def _gains(made: ModelProgram, other: ModelProgram) -> bool:
+    """Against what would do its passes."""
+    rows, context = made.max_rows, made.max_positions
+    steps = [(rows, max(0, context // part - rows)) for part in (8, 4, 2, 1)]
+    return passes_cost(made, steps) < GAIN * passes_cost(other, steps)

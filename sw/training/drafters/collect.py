@@ -1,0 +1,153 @@
+"""Measure what a run brought back, and write weights, record, figure and page.
+
+    python -m gemmule.sw.training.drafters.collect --run DIR --pack DIR
+
+``DIR`` is the run's ``--out``. Weights become int8 by row; on a few texts they are measured again on the CPU, as they
+came and in int8. Trees are chosen on the held-out texts and measured on the requests, which nothing was chosen on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import safe_open
+from safetensors.numpy import save_file
+
+from gemmule.io.files import write_atomically
+from gemmule.sw.training.drafters.judging import ranks_of
+from gemmule.sw.training.drafters.networks import Drafter, build
+from gemmule.sw.training.drafters.packed import Pack, read_pack
+from gemmule.sw.training.drafters.page import write_page
+from gemmule.sw.training.drafters.ranks import TOP, Ranks, grow, load_ranks, summary
+from gemmule.sw.training.drafters.recipe import KINDS, NetworkRecipe
+from gemmule.sw.training.drafters.target import Target
+from gemmule.sw.training.drafters.writing import Pool
+
+__all__ = ["collect", "load_drafter", "rounded"]
+
+TREES = (7, 15, 31)
+"""Nodes of the trees that are told of."""
+LEVELS = 127
+
+
+def load_drafter(path: Path, target: Target) -> Drafter:
+    """A drafter of a run's file.
+
+    Raises:
+        ValueError: it is of another network.
+    """
+    with safe_open(path, "pt") as file:
+        said = json.loads(file.metadata()["drafter"])
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+    plan: dict[str, Any] = dict(said["recipe"]["network"])
+    network = NetworkRecipe(**(plan | {"depths": tuple(plan["depths"])}))
+    if network.depths != target.depths:
+        raise ValueError(f"{path.name}: reads the depths {network.depths}, not {target.depths}")
+    drafter = build(said["kind"], target.shape, network, target.embedding, tensors.pop("vocabulary").long())
+    drafter.load_state_dict({name: value.float() for name, value in tensors.items()})
+    return drafter
+
+
+def rounded(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A matrix in int8 and the scale of each row."""
+    scale = np.maximum(np.abs(weights).max(1, keepdims=True), 1e-12).astype(np.float32) / LEVELS
+    return np.rint(weights / scale).clip(-LEVELS, LEVELS).astype(np.int8), scale[:, 0]
+
+
+def collect(run: Path, pack: Pack, weights: Path, docs: Path, texts: int) -> dict[str, Any]:
+    """Write everything; the record.
+
+    Raises:
+        ValueError: ``run`` lacks a file, or its weights are of another target.
+    """
+    needed = ["run.json", "curve.json", "ranks.npz", "held_out.npz", *(f"{kind}.safetensors" for kind in KINDS)]
+    if missing := [name for name in needed if not (run / name).exists()]:
+        raise ValueError(f"{run}: lacks {', '.join(missing)}: it must be what a run wrote with --out")
+    told: dict[str, Any] = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    target = Target(pack, torch.device("cpu"), told["recipe"]["network"]["depths"])
+    some = _some(Pool.load(run / "held_out.npz"), texts)
+    weights.mkdir(parents=True, exist_ok=True)
+    of_run, drafters = load_ranks(run / "ranks.npz"), dict[str, Any]()
+    record: dict[str, Any] = {**told, "curve": json.loads((run / "curve.json").read_text(encoding="utf-8")),
+                              "target_parameters": sum(value.size for value in pack.tensors.values()), "drafters": {}}
+    for kind in KINDS:
+        drafter = load_drafter(run / f"{kind}.safetensors", target)
+        as_came = ranks_of({kind: drafter}, target, some, told["recipe"]["network"]["positions"], chunk=2)[kind]
+        size = _write_int8(kind, drafter, told, weights)
+        in_int8 = ranks_of({kind: drafter}, target, some, told["recipe"]["network"]["positions"], chunk=2)[kind]
+        drafters[kind] = {
+            "parameters": sum(one.numel() for one in drafter.parameters()), "head_parameters": drafter.head.numel(),
+            "bytes_int8": size, "judged": _judged(of_run[kind]), "trees": _trees(of_run[kind]),
+            "on_the_cpu": {"texts": texts, "as_it_came": summary(as_came), "int8": summary(in_int8)}}
+        print(f"{kind}: requests {drafters[kind]['judged']['requests']['reached'][0]:.3f}, on the CPU "
+              f"{summary(as_came)['reached'][0]:.3f}, in int8 {summary(in_int8)['reached'][0]:.3f}", flush=True)
+    record["drafters"] = drafters
+    write_atomically(docs / "results" / "drafters.json", json.dumps(record, indent=1) + "\n")
+    write_page(docs)
+    return record
+
+
+def _judged(ranks: Ranks) -> dict[str, Any]:
+    return {group: summary(ranks.where(names)) for group, names in ranks.groups().items()}
+
+
+def _trees(ranks: Ranks) -> dict[str, Any]:
+    """Trees grown on held-out texts, measured on the requests and on each of their categories."""
+    groups = ranks.groups()
+    if "held out" not in groups or "requests" not in groups:
+        return {}
+    found = {}
+    for nodes in TREES:
+        tree = grow(ranks.where(groups["held out"]).values, nodes)
+        found[str(nodes)] = {"paths": tree, "tokens_a_step": {
+            group: summary(ranks.where(names), tree)["tokens_a_step_of_tree"]
+            for group, names in groups.items() if not group.startswith("held out")}}
+    return found
+
+
+def _some(pool: Pool, count: int) -> Pool:
+    """Texts spread over a pool."""
+    chosen = np.unique(np.linspace(0, len(pool.names) - 1, count).astype(int)).tolist()
+    (tokens,), (starts,), (ends,) = pool.tokens, pool.starts, pool.ends
+    return Pool(pool.length, [tokens[chosen]], [starts[chosen]], [ends[chosen]], [pool.names[at] for at in chosen])
+
+
+@torch.no_grad()
+def _write_int8(kind: str, drafter: Drafter, told: dict[str, Any], folder: Path) -> int:
+    """Write a drafter in int8 and leave it with those weights; bytes of the file."""
+    kept: dict[str, np.ndarray] = {"vocabulary": drafter.vocabulary.numpy().astype(np.int32)}
+    for name, weight in drafter.named_parameters():
+        kept[name] = weight.numpy()
+        if weight.dim() == 2:
+            kept[name], kept[f"{name}.scale"] = rounded(weight.numpy())
+            weight.copy_(torch.from_numpy(kept[name] * kept[f"{name}.scale"][:, None]))
+    path = folder / f"{kind}.safetensors"
+    save_file(kept, path, {"drafter": json.dumps({"kind": kind, "network": told["recipe"]["network"], "top": TOP,
+                                                  "tokens": told["tokens"]})})
+    return path.stat().st_size
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--run", type=Path, required=True, help="what the run wrote with --out")
+    parser.add_argument("--pack", type=Path, required=True, help="what `pack` wrote")
+    parser.add_argument("--weights", type=Path, default=Path("build/drafters/weights"), help="where int8 files go")
+    parser.add_argument("--docs", type=Path, default=Path("docs"), help="where record, figure and page go")
+    parser.add_argument("--texts", type=int, default=12, help="that are measured again on the CPU")
+    args = parser.parse_args()
+    try:
+        collect(args.run, read_pack(args.pack), args.weights, args.docs, args.texts)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()
