@@ -125,7 +125,7 @@ class _Roller:
         scaled = [tuple(step.fields.get(name, 0) for name in SCALING) for step in steps]
         differ = first.unit is Unit.VECTOR and len(set(scaled)) > 1
         left_out = {"offset"} | (set(SCALING) if differ else set())
-        kept = [(step.unit, step.op, step.flags, step.dyn, step.region, {
+        kept = [(step.unit, step.op, step.flags, step.dyn, step.region, step.predicate, {
             name: number.of(value) if isinstance(value, At) else value
             for name, value in step.fields.items() if name not in left_out})
             for step, number in zip(steps, numbers, strict=False)]

@@ -79,6 +79,7 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
                                     "head_norm", "mlp", "row_blocks", "widen", "spill", "commit", "moves", "product")),
         Folder("compiler/kernels/attention", ("shared", "kv_layout", "batch", "cache_list", "softmax", "whole", "block",
                                               "online", "standard", "sequence", "sequence_online")),
+        Folder("compiler/kernels/attention/heads", ("sums", "gates", "leaving", "products")),
         Folder("compiler/kernels/head", ("ids", "logits", "answers", "top", "exponents", "launch_words", "greedy")),
         Folder("compiler/passes", ("pipeline", "entry", "checks", "fuse", "map", "lower", "join", "hoist", "roll",
                                    "schedule", "allocate", "fit", "emit", "footprints", "waits", "turns", "notes")),

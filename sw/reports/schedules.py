@@ -41,7 +41,10 @@ def pruned_line(record: dict[str, Any]) -> str:
         f"TOP_K takes {record['topk_cycles']:,} cycles, {record['topk_exposed_cycles']:,} of them with no other unit " \
         "at work; "
     if record["selection_cycles"] is None:
-        return f"rows that layers leave: {', '.join(map(str, left))}; {top_k}{gain}"
+        heads = record["kept_heads_by_layer"]
+        parts = [(name, counts) for name, counts in (("rows", left), ("heads", heads)) if counts]
+        said = [f"{name} that layers leave: {', '.join(map(str, counts))}; " for name, counts in parts]
+        return f"{''.join(said)}{top_k}{gain}"
     if not record["selection_cycles"]:
         return f"pruned cache: all {left[0]:,} rows are kept, as the schedule has it for so few"
     share = "" if dropped is None else f" and drops {dropped:.1%} of the probability"

@@ -255,12 +255,12 @@ def _steps(work: Work, rows: int) -> list[tuple[int, int, int]]:
 def _operators(found: list[dict[str, Any]], graph: Graph, work: Work, rows: int,
                passes: Passes | EncoderPasses) -> list[dict[str, Any]]:
     """With what each operation multiplies and must move."""
-    left = passes.left if isinstance(passes, EncoderPasses) else ()
+    left, heads = (passes.left, passes.program.heads_by_layer) if isinstance(passes, EncoderPasses) else ((), ())
     steps = _steps(work, rows)
     if isinstance(work.pruning, Pruning):
         steps = [(rows, rows_read(work.pruning, work.seq), rows)]
     ideals = [ideal_by_operation(graph, count, cached, wanted=wanted, tokens=not graph.encoder, batch=work.batch,
-                                 left=left) for count, cached, wanted in steps]
+                                 left=left, heads=heads) for count, cached, wanted in steps]
     ran = {part["name"]: part for part in found}
     names = dict.fromkeys([*ran, *(name for needed in ideals for name, part in needed.items() if part.bytes)])
     nothing = dict.fromkeys(("cycles", "matrix_cycles", "vector_cycles", "weight_bytes"), 0)

@@ -170,7 +170,8 @@ class PrunedPasses(Passes):
             dense.fill_cache(context)
             dense.run(self.passed, self.wanted)
         return {
-            "kept_rows_by_layer": [kept] * len(graph.attentions), "kv_bytes_dense": size * context,
+            "kept_rows_by_layer": [kept] * len(graph.attentions), "kept_heads_by_layer": None,
+            "kv_bytes_dense": size * context,
             "kv_bytes": size * rows_read(pruning, context) + self._share(size * chooses),
             "cycles_dense": dense.cycles, "selection_cycles": self.selected.cycles,
             "cycles_with_selection": self.cycles + self._share(self.selected.cycles),

@@ -23,7 +23,7 @@ PruneOption = Annotated[Path | None, typer.Option(
 ScheduleOption = Annotated[Path | None, typer.Option(
     "--prune", metavar="FILE", show_default=False,
     help="Schedule of pruning (YAML). Decoders: rows of the cache that are kept (docs/pruning.md), for decode; "
-         "encoders: rows that leave behind the attention of layers (docs/encoders.md).")]
+         "encoders: rows and heads that leave behind the attention of layers (docs/encoders.md).")]
 
 
 def read_pruning(path: Path | None, launch: str, batch: int) -> Pruning | None:
