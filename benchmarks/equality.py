@@ -205,7 +205,8 @@ def compare(models: Models, prompts: Sequence[list[int]], new_tokens: int, rule:
     plain = [decode(models, [prompt], "ar", 0, new_tokens, rule, pruning=pruning)[0] for prompt in prompts]
     references = [text.held.contents() for text in plain]
     found: dict[str, Any] = {}
-    for method, length in ((method, length) for method in METHODS if METHODS[method].drafts for length in LENGTHS):
+    for method, length in ((name, length) for name, one in METHODS.items() if name != "ar"
+                           for length in (LENGTHS if one.drafts else (0,))):
         texts = decode(models, prompts, method, length, new_tokens, rule, references, pruning)
         ended = Counter("undrafted" if not drafted else "none" if not accepted else "all" if accepted == drafted
                         else "some" for text in texts for drafted, accepted in text.run.steps)
