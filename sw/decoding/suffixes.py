@@ -40,11 +40,11 @@ class Suffixes:
 
     def match(self, tokens: Sequence[int]) -> Node | None:
         """The node of a run; None: it stood nowhere."""
-        node: Node | None = self.root
+        node = self.root
         for token in tokens:
-            node = node.children.get(token)
-            if node is None:
+            if token not in node.children:
                 return None
+            node = node.children[token]
         return node
 
     def forget(self, text: Sequence[int]) -> None:

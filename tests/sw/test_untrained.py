@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from gemmule.sw.decoding.methods import METHODS
 from gemmule.sw.decoding.methods.chooser import Chooser
 from gemmule.sw.decoding.methods.lookahead import Lookahead
 from gemmule.sw.decoding.methods.ngram import LAX, STRICT, NGram, likeliest
-from gemmule.sw.decoding.methods.recycling import CHANCES, Recycling
+from gemmule.sw.decoding.methods.recycling import CHANCES, Recycling, Table
 from gemmule.sw.decoding.methods.suffix import Earlier, Suffix, Texts
 from gemmule.sw.decoding.session import Session
 from gemmule.sw.decoding.suffixes import Node, Suffixes
@@ -51,9 +50,10 @@ def test_every_run_is_counted(depth: int) -> None:
     print(f"seed {SEED}")
     texts = [random.integers(4, size=size).tolist() for size in (60, 1, 37)]
     suffixes = Suffixes(depth)
-    parts = [(writer := suffixes.writer(), iter(text)) for text in texts]
-    while any([writer.add(list(islice(rest, 3))) or rest.__length_hint__() for writer, rest in parts]):
-        pass
+    writers = [suffixes.writer() for _ in texts]
+    for first in range(0, max(map(len, texts)), 3):
+        for writer, text in zip(writers, texts):
+            writer.add(text[first:first + 3])
     assert runs(suffixes.root) == counted(texts, depth)
     assert suffixes.root.count == sum(map(len, texts))
     suffixes.forget(texts[0])
@@ -97,13 +97,13 @@ def begun(drafter: Suffix, text: list[int]) -> list[int]:
 
 def test_suffix_decoding() -> None:
     text = [1, 2, 3, 4, 5, 9, 1, 2, 3, 4, 6, 9, 7, 2, 3, 4]
-    drafter = Suffix(Texts(24), 15)
+    drafter = Suffix(Texts(24), 15, factor=1.0)
     begun(drafter, text)
     tree = drafter.propose(text, 15)  # 2 3 4 stood twice: three candidates by the factor of 1
     assert [tree.tokens[node] for node in tree.children(0)] == [5, 6]
     assert len(tree.tokens) == 4
     assert Suffix(Texts(24), 2).propose(text, 15).tokens == [4], "nothing is known before the text begins"
-    for options, count in (({"factor": 2.0}, 6), ({"factor": 100.0}, 15), ({"factor": 0.3}, 0), ({"least": 0.4}, 0)):
+    for options, count in (({"factor": 2.0}, 6), ({}, 15), ({"factor": 0.3}, 0), ({"least": 0.4}, 0)):
         other = Suffix(Texts(24), 15, **options)  # type: ignore[arg-type]
         begun(other, text)
         assert len(other.propose(text, 15).tokens) - 1 == count, options
@@ -120,9 +120,9 @@ def test_earlier_texts_of_a_session() -> None:
     earlier = Earlier(Suffixes(24), 2)
     for text in ([1, 2, 3, 4, 5], [6, 7, 8, 9]):
         Texts(24, earlier).begin(text)
-    last = Suffix(Texts(24, earlier), 15)  # the first text goes
+    last = Suffix(Texts(24, earlier), 15, factor=1.0)  # the first text goes
     assert last.propose(begun(last, [7, 8]), 15).tokens == [8, 9]
-    other = Suffix(Texts(24, earlier), 15)
+    other = Suffix(Texts(24, earlier), 15, factor=1.0)
     assert other.propose(begun(other, [2, 3]), 15).tokens == [3]
     with Session(load_config("base"), interpreted=True) as session:
         prompt = encode("import os\nfrom pathlib import Path\n")
@@ -143,9 +143,9 @@ def forward(top: Sequence[Sequence[int]]) -> Forward:
 
 def test_the_table_of_recycling() -> None:
     """Wrong branches fill it, too; of a token in several branches the accepted one counts."""
-    drafter = Recycling(7, 2)
+    drafter = Recycling(7, Table(2))
     assert drafter.prompt_want() == drafter.want()
-    assert Recycling(7, 2, prompts=False).prompt_want() is None
+    assert Recycling(7, Table(2), prompts=False).prompt_want() is None
     drafter.read([5, 6], forward([[6, 7], [5, 8]]))
     drafter.begin([5, 6, 5])
     tree = drafter.propose([5, 6, 5], 7)
@@ -165,17 +165,37 @@ def test_the_table_of_recycling() -> None:
 
 
 def test_the_chooser_has_both() -> None:
+    text = [2, 3, 7, 7, 2, 3]
+
     def made(both: bool, least_match: int = 2) -> Chooser:
-        drafter = Chooser(7, Texts(24), 2, both=both, least_match=least_match)
+        drafter = Chooser(15, Texts(24), Table(2), both=both, least_match=least_match)
         drafter.read([3, 4], forward([[50, 51], [60, 61]]))
-        drafter.begin([2, 3, 7, 7, 2, 3])
+        drafter.begin(text)
         return drafter
 
-    both, either = (made(form).propose([2, 3, 7, 7, 2, 3], 7) for form in (True, False))
-    assert {both.tokens[node] for node in both.children(0)} == {7, 50, 51}
+    both, either = (made(form).propose(text, 15) for form in (True, False))
+    assert [both.tokens[node] for node in both.children(0)][:3] == [7, 50, 51]
+    assert both.tokens[:3] == [3, 7, 7], "the likeliest path comes first"
     assert either.tokens == [3, 7, 7, 2, 3]
-    later = made(False, 3).propose([2, 3, 7, 7, 2, 3], 7)
+    later = made(False, 3).propose(text, 15)
     assert {later.tokens[node] for node in later.children(0)} == {50, 51}, "a run of two tokens is too short"
+
+
+def test_where_the_table_has_nothing() -> None:
+    """The answers behind rejected candidates for the same place stand in, before the text's frequent tokens."""
+    drafter = Chooser(7, Texts(24), Table(2))
+    drafter.read([1], forward([[20, 21]]))
+    drafter.begin([5, 5, 1])
+    tree = drafter.propose([5, 5, 1], 7)
+    rows = [[9, 8] for _ in tree.tokens]
+    rows[0] = [30, 31]
+    for node in tree.children(0):
+        rows[node] = [40, 41]
+    drafter.observe(forward(rows), [0], [30])
+    found = drafter.propose([5, 5, 1, 30], 7)
+    assert [found.tokens[node] for node in found.children(0)] == [40, 5, 1, 41, 30]
+    drafter.observe(forward([[50, 51]] * len(found.tokens)), [0, 1], [40, 50])
+    assert drafter.beside == {}, "nothing was rejected behind the last one"
 
 
 def test_ngrams() -> None:
@@ -256,7 +276,8 @@ def test_all_of_an_ngram_and_the_token_behind_it() -> None:
 @pytest.mark.parametrize(("method", "options", "message"), [
     ("lookahead", {"lookahead_window": 14}, "--lookahead-window must be at most 13 with n-grams of 5 tokens, as a "
                                             "launch has 16 rows, and the window's last one needs 17, not 14"),
-    ("suffix", {"suffix_decoding_min_token_prob": 1.5}, "--suffix-decoding-min-token-prob must be from 0 to 1, not 1.5"),
+    ("suffix", {"suffix_decoding_min_token_prob": 1.5},
+     "--suffix-decoding-min-token-prob must be from 0 to 1, not 1.5"),
     ("recycling", {"recycling_top": 9}, "--recycling-top must be from 1 to 8, not 9"),
     ("recycling", {}, "--method recycling needs a session with general=True")])
 def test_what_cannot_be(method: str, options: dict[str, object], message: str) -> None:

@@ -1,4 +1,4 @@
-"""Lookahead decoding: Jacobi iterations over a window make n-grams, which are verified in the same pass (Fu et al. 2024).
+"""Lookahead decoding: Jacobi iterations over a window make n-grams, which the same pass verifies (Fu et al. 2024).
 
 The window has a token for each of W columns at N - 1 levels: what N - 1 iterations in a row guessed. Column i of level
 j stands i + j places behind the pending token, which is column 0 of level 0. It sees level 0 up to its own column, and
@@ -104,7 +104,7 @@ class Lookahead(Drafter):
         if len(self.levels) < self.ngram - 1:  # the window fills: it moves on with the text, a column a step
             self.levels = [level[1:] for level in (*self.levels, made)]
             return
-        for column, gram in enumerate(zip([pending, *ground], *above, made)):
+        for gram in zip([pending, *ground], *above, made):
             self._keep(list(gram))
         self.levels = [(*above, made)[0][1:], *(*above, made)[1:]]
 

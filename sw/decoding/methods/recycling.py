@@ -3,8 +3,8 @@
 A table has of each token the ``--recycling-top`` largest logits of the last row that stood for it: of prompts, of
 accepted candidates and of rejected ones alike, for each of which a pass paid. The device finds them by its own top-K.
 Read from the last token on, the table gives a tree; its shape is fixed, here by how often a place in the table was
-right (:data:`CHANCES`), and as large as what a pass verifies. No model but the target runs, and nothing is kept of
-earlier texts.
+right (:data:`CHANCES`), and as large as what a pass verifies. No model but the target runs. With
+``--recycling-keep on`` later requests begin with the table, so that results depend on the requests before.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ if TYPE_CHECKING:
 
     from gemmule.sw.step import Forward, Want
 
-__all__ = ["CHANCES", "METHOD", "OPTIONS", "Recycling", "Table"]
+__all__ = ["CHANCES", "METHOD", "OPTIONS", "Recycling", "Table", "table_of"]
 
 CHANCES = (0.5, 0.12, 0.06, 0.04, 0.03, 0.02, 0.015, 0.01)
 """How often the entries of a token's row were what followed."""
-PROMPTS = ("on", "off")
 
 
 class Table:
@@ -48,9 +47,9 @@ class Table:
 class Recycling(Drafter):
     """Drafts a tree from the table, which every pass fills."""
 
-    def __init__(self, most: int, top: int = 8, *, prompts: bool = True) -> None:
-        """``most``: candidates of a step; ``top``: entries of a token; ``prompts``: rows of prompts count, too."""
-        self.table, self.most, self.prompts = Table(top), most, prompts
+    def __init__(self, most: int, table: Table, *, prompts: bool = True) -> None:
+        """``most``: candidates of a step; ``prompts``: rows of prompts fill the table, too."""
+        self.table, self.most, self.prompts = table, most, prompts
         self.tree = Tree.chain(0, [])
 
     def want(self) -> Want:
@@ -76,16 +75,24 @@ class Recycling(Drafter):
         self.table.take([self.tree.tokens[node] for node in accepted], out.top.tokens[accepted])
 
 
+def table_of(request: Request) -> Table:
+    """By the options of a request: an empty one, or that of the session's texts that were decoded the same way."""
+    table = Table(request.options["recycling_top"])
+    return request.memory.setdefault("table", table) if request.options["recycling_keep"] == "on" else table
+
+
 def _make(request: Request) -> Recycling:
     options = request.options
-    return Recycling(request.lengths.most(), options["recycling_top"], prompts=options["recycling_prompts"] == "on")
+    return Recycling(request.lengths.most(), table_of(request), prompts=options["recycling_prompts"] == "on")
 
 
 OPTIONS = (
     Option(name="--recycling-top", limits=Range(1, len(CHANCES), "tokens"), default=8,
            help="Entries of a token: the device's largest logits."),
-    Option(name="--recycling-prompts", limits=PROMPTS, default="on",
-           help="Whether rows of the prompt fill the table, too, which makes the head run for them."))
+    Option(name="--recycling-prompts", limits=("on", "off"), default="on",
+           help="Whether rows of the prompt fill the table, too, which makes the head run for them."),
+    Option(name="--recycling-keep", limits=("off", "on"), default="off",
+           help="Whether the next request begins with the table."))
 """Of the table."""
 
 METHOD = Method(

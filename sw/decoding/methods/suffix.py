@@ -1,12 +1,13 @@
-"""Suffix decoding: what followed the longest runs of last tokens, in the text itself and in earlier texts (Oliaro et al.
-2024, SuffixDecoding).
+"""Suffix decoding: what followed the longest runs of last tokens, in the text and in earlier ones (Oliaro et al. 2024,
+SuffixDecoding).
 
 A tree of all runs of up to ``--suffix-decoding-max-tree-depth`` tokens counts what followed each. The last tokens of
 the text are looked up, from the longest run that stood somewhere before down to the last token alone. Behind each, the
-likeliest candidates make a tree, at most as many as the run is long times ``--suffix-decoding-max-spec-factor``, none
-less likely than ``--suffix-decoding-min-token-prob``; the tree that is expected to have the most tokens accepted is
-proposed. Names and defaults are those of vLLM, except that texts of earlier requests are kept only where
-``--suffix-decoding-max-cached-requests`` says how many: results then depend on the requests before.
+likeliest candidates make a tree, none less likely than ``--suffix-decoding-min-token-prob``; the tree that is expected
+to have the most tokens accepted is proposed. Names and defaults are those of vLLM, with two exceptions. Candidates are
+not limited to the length of the run times ``--suffix-decoding-max-spec-factor`` (1.0 there) unless it is given, as the
+rows that a pass verifies cost next to nothing here. And texts of earlier requests are kept only where
+``--suffix-decoding-max-cached-requests`` (10,000 there) says how many: results then depend on the requests before.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class Earlier:
 
     def begin(self) -> list[int]:
         """The tokens of a new one, which its owner appends; the oldest one goes where there are too many."""
-        self.texts.append(text := [])
+        text: list[int] = []
+        self.texts.append(text)
         if len(self.texts) > self.most:
             self.suffixes.forget(self.texts.popleft())
         return text
@@ -102,8 +104,11 @@ FORMS: dict[str, Follow] = {"tree": likely, "path": likeliest}
 class Suffix(Drafter):
     """Drafts from texts; no model runs for it."""
 
-    def __init__(self, texts: Texts, most: int, *, factor: float = 1.0, least: float = 0.1, form: str = "tree") -> None:
-        """``most``: candidates of a step; ``factor``: of them by token of the run; ``least``: chance of a candidate."""
+    def __init__(self, texts: Texts, most: int, *, factor: float | None = None, least: float = 0.1,
+                 form: str = "tree") -> None:
+        """``most``: candidates of a step; ``factor``: of them by token of the run, None: as many whatever its length;
+        ``least``: chance of a candidate.
+        """
         self.texts, self.most, self.factor, self.least, self.follow = texts, most, factor, least, FORMS[form]
 
     def begin(self, ids: list[int], dropped: int = 0) -> None:
@@ -112,7 +117,7 @@ class Suffix(Drafter):
     def propose(self, ids: list[int], budget: int) -> Tree:
         best = Branches(Tree.chain(ids[-1], []), 0.0)
         for length, node in self.texts.places(ids):
-            count = min(self.most, budget, int(length * self.factor))
+            count = min(self.most, budget, *([] if self.factor is None else [int(length * self.factor)]))
             found = grow(ids[-1], count, node, self.follow, self.least)
             if found.expected > best.expected:
                 best = found
@@ -151,8 +156,8 @@ METHOD = Method(
                   otherwise="as many as a pass verifies"),
     options=(
         *OPTIONS,
-        Option(name="--suffix-decoding-max-spec-factor", limits=Decimals(0.1, 100), default=1.0,
-               help="Candidates by token of the run that was found."),
+        Option(name="--suffix-decoding-max-spec-factor", limits=Decimals(0.1, 100), otherwise="no limit",
+               help="Candidates by token of the run that was found, at most."),
         Option(name="--suffix-decoding-min-token-prob", limits=Decimals(0, 1), default=0.1,
                help="Smallest chance of a candidate, by how often it followed."),
         Option(name="--suffix-decoding-form", limits=tuple(FORMS), default="tree",
