@@ -194,7 +194,8 @@ def test_where_the_table_has_nothing() -> None:
     drafter.observe(forward(rows), [0], [30])
     found = drafter.propose([5, 5, 1, 30], 7)
     assert [found.tokens[node] for node in found.children(0)] == [40, 5, 1, 30, 41]
-    drafter.observe(forward([[50, 51]] * len(found.tokens)), [0, 1], [40, 50])
+    leaf = next(node for node in found.children(0) if not found.children(node))
+    drafter.observe(forward([[50, 51]] * len(found.tokens)), [0, leaf], [found.tokens[leaf], 50])
     assert drafter.beside == {}, "nothing was rejected behind the last one"
 
 
