@@ -152,9 +152,9 @@ class InterpretedModel(LoadedModel):
         """Keep of the rows that the last pass added at ``position`` those of the accepted path; returns cycles."""
         first = self.first + position
         self.cache.keep([*range(first), *(first + node for node in path)], sequence)
-        moves = self.program.commit
         if self.timer is None or path == list(range(len(path))):
             return 0
+        moves = self.program.commit
         if moves is None:
             raise ValueError(f"{self.name}: this program moves no cache rows: propose one path a step")
         step = moves.step(first, path, sequence)
