@@ -9,11 +9,13 @@ each source mixed into the ones before it by how much it is worth: the text's mo
 answers behind candidates that were rejected for the last token's place (:data:`BESIDE`), as what follows another token
 there often follows this one, too; the table's entries of the token; and every run of last tokens that stood before, the
 shortest first (:data:`TRUST`). The first two matter because of 10 last tokens of a new text the table has nothing of 4:
-no pass had a row for them yet.
+no pass had a row for them yet. They also make up for rows of the prompt, which do not fill the table unless
+``--recycling-prompts on`` says so: passes over a prompt whose rows are answered take longer.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gemmule.sw.decoding.branches import grow
@@ -133,7 +135,8 @@ METHOD = Method(
     drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=15, help="Tokens drafted per step.",
                   otherwise="as many as a pass verifies"),
     options=(
-        *suffix.OPTIONS, *recycling.OPTIONS,
+        *suffix.OPTIONS, *(replace(option, default="off") if option.key == "recycling_prompts" else option
+                           for option in recycling.OPTIONS),
         Option(name="--chooser-form", limits=FORMS, default="both",
                help="Whether one tree has candidates of both, or a step those of either."),
         Option(name="--chooser-min-match", limits=Range(1, 16, "tokens"), default=2,
