@@ -17,7 +17,6 @@ from gemmule.sw.decoding.methods.method import Method, Option, Request
 from gemmule.sw.decoding.tree import Drafter, Extra, Tree
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import Range
-from gemmule.timing import ceil_div
 
 if TYPE_CHECKING:
     from gemmule.sw.step import Forward
@@ -40,7 +39,7 @@ class Lookahead(Drafter):
         are in the pool.
         """
         self.window, self.ngram, self.guesses, self.from_prompt = window, ngram, guesses, from_prompt
-        self.launches = ceil_div(window * (ngram - 1) + guesses * (ngram - 1), rows)
+        self.launches = -(-(window + guesses) * (ngram - 1) // rows)
         self.levels: list[list[int]] = []
         self.pool: dict[int, list[tuple[int, ...]]] = {}
         self.tree = Tree.chain(0, [])
