@@ -159,7 +159,7 @@ class InterpretedModel(LoadedModel):
             raise ValueError(f"{self.name}: this program moves no cache rows: propose one path a step")
         step = moves.step(first, path, sequence)
         assert step is not None, "the path is not in place"
-        result = self._launch(moves, step, moves.gathered(first, path))
+        result = self._launch(moves, step, moves.gathered(first, path), passes=0)
         return int(result.cycles) + moves.config.host.launch_cycles
 
     def copy_rows(self, source: tuple[int, int], target: tuple[int, int], rows: int) -> int:
@@ -199,10 +199,11 @@ class InterpretedModel(LoadedModel):
             found.append(self._launch(general, step, program.gathered(piece.rows, general.commands)))
         return found
 
-    def _launch(self, program: Program, step: Step, gathered: dict[int, np.ndarray]) -> Result:
+    def _launch(self, program: Program, step: Step, gathered: dict[int, np.ndarray], passes: int = 1) -> Result:
         assert self.timer is not None
         self.timer.load(program.launch(self.name, NO_DRAM, step.registers))
         result = self.timer.run(timing_only=True, indices=gathered)
         if self.ledger:
-            self.ledger.launch(self.name, result, program.commands, answers=not isinstance(program, PrefillProgram))
+            self.ledger.launch(self.name, result, program.commands, passes=passes,
+                               answers=not isinstance(program, PrefillProgram))
         return result
