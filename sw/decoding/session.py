@@ -86,7 +86,8 @@ class Session:
                              "of the two")
         if pruning and pruning.pages and general:
             raise InputError("--prune with score: pages takes greedy decoding by methods that run whole passes: drop "
-                             "the temperature, take another --method than layerskip, and no --draft-lengths confidence")
+                             "the temperature, take another --method than layerskip, recycling and chooser, and no "
+                             "--draft-lengths confidence")
         self.pruning = pruning
         target = pair.target(config, 0, general, batch=batch, rows=rows, prefill=prefill, pruning=pruning)
         size = round_up(len(target.dram), ALIGN)
@@ -114,6 +115,8 @@ class Session:
                                step if placed.loop else None, placed.prefill, placed.narrow, ahead, placed.selection)
 
         ahead = Ahead() if step else None
+        self.memories: dict[str, dict[str, Any]] = {}
+        """What methods keep from text to text, apart for each way to decode."""
         self.target, self.draft = loaded(TARGET, target), loaded(DRAFT, draft) if draft else None
 
     def converse(
@@ -150,12 +153,15 @@ class Session:
         stops = stop if isinstance(stop, Stops) else Stops(stop)
         count, ledger = self.drafts(method, num_speculative_tokens), ledger or Ledger(self.config, timeline=timeline)
         if METHODS[method].needs_general and self.target.program.general is None:
-            raise InputError(f"--method {method} needs a session with general=True: it runs some of the layers")
+            raise InputError(f"--method {method} needs a session with general=True: it runs some of the layers, or "
+                             "takes other answers than tokens")
         cache = self.target.charging(ledger).kv(kept=kept, pruning=self.pruning)
+        values = METHODS[method].values(options)
+        way = f"{method} {count} {values} {lengths} {rule.of_text(0)}"
         drafter = METHODS[method].make(Request(
             draft=self.draft and self.draft.charging(ledger), target=self.target.charging(ledger, DRAFT), cache=cache,
             lengths=LENGTHS[lengths](count), ends=stops.tokens, rule=rule, host=self.config.host, kept=kept,
-            options=METHODS[method].values(options)))
+            options=values, memory=self.memories.setdefault(way, {})))
         return Conversation(self.target, drafter, ledger, stops, rule, overflow=OVERFLOWS[context_overflow], kv=cache)
 
     def generate_batch(

@@ -225,20 +225,20 @@ class LoadedModel:
             raise ValueError(f"{self.name}: this program moves no cache rows: keep the path with the "
                              "cache's commit, or propose one path a step")
         step = program.step(self.first + position, path, sequence)
-        return self.cost(self.run(program, step)) if step else 0
+        return self.cost(self.run(program, step, passes=0)) if step else 0
 
     def copy_rows(self, source: tuple[int, int], target: tuple[int, int], rows: int) -> int:
         """``rows`` rows from one (sequence, first row) to another, in all layers."""
         copies = self._moves().copy
         source, target = ((sequence, self.first + row) for sequence, row in (source, target))
-        return self.cost(self.run(copies, copies.step(source, target, rows)))
+        return self.cost(self.run(copies, copies.step(source, target, rows), passes=0))
 
     def gather_rows(self, sequence: int, slots: np.ndarray) -> int:
         """Rows ``slots`` of a sequence to its first ones  # int [kept], or [layers, KV heads, kept]."""
         gather = self._moves().gather
         constant = np.broadcast_to(np.arange(self.first), (*slots.shape[:-1], self.first))
         kept = np.concatenate([constant, slots + self.first], axis=-1)
-        return self.cost(self.run(gather, gather.step(sequence, kept)))
+        return self.cost(self.run(gather, gather.step(sequence, kept), passes=0))
 
     def _moves(self) -> Moves:
         moves = self.program.moves
@@ -253,10 +253,10 @@ class LoadedModel:
         """Cycles of a launch, the host's work for it included."""
         return int(result.cycles) + self.device.config.host.launch_cycles
 
-    def run(self, program: Program, step: Step) -> Result:
-        """One launch with a pass, or what moves rows of the cache."""
+    def run(self, program: Program, step: Step, *, passes: int = 1) -> Result:
+        """One launch with a pass, or, without ``passes``, with what moves rows of the cache."""
         result = self._launched(program, step)
-        self._charge(self.name, program, result)
+        self._charge(self.name, program, result, passes=passes)
         return result
 
     def _launched(self, program: Program, step: Step) -> Result:

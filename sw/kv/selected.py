@@ -17,7 +17,7 @@ import numpy as np
 from gemmule.compiler.ir import Graph
 from gemmule.sw.kv.contiguous import ContiguousKV
 from gemmule.sw.kv.pruning import Pruning
-from gemmule.sw.kv.text import Pruned, TextKV
+from gemmule.sw.kv.text import Pruned, Reading, TextKV
 from gemmule.sw.step import KV, Asking
 
 __all__ = ["Chooser", "SelectedKV", "Selection", "choose_rows", "row_bytes"]
@@ -109,7 +109,7 @@ class SelectedKV(ContiguousKV):
     def ahead(self, position: int) -> int:
         return self.pruning.ahead(position)
 
-    def begin(self, ids: Sequence[int]) -> Asking[int]:
+    def begin(self, ids: Sequence[int], reading: Reading | None = None) -> Asking[int]:
         """Cache all of a text but its last token, and choose where it is time.
 
         A first prompt is passed whole; what comes behind a selection goes piece by piece.
@@ -117,7 +117,7 @@ class SelectedKV(ContiguousKV):
         passed = 0
         while left := len(self.missing(ids)) - 1:
             some = left if self.since is None else min(left, self.pruning.ahead(len(self.ids)) + 1)
-            passed += yield from super().begin(ids[:len(self.ids) + some + 1])
+            passed += yield from super().begin(ids[:len(self.ids) + some + 1], reading)
             self._choose_if_due(entered=True)
         self._choose_if_due(entered=False)
         return passed
