@@ -23,13 +23,13 @@ GAIN = 0.99
 """Cycles, of the other program's, above which a second program is not worth its room."""
 
 
-def best_single(network: Network, program: ModelProgram, *, base_address: int) -> ModelProgram | None:
+def best_single(network: Network, program: ModelProgram, *, base_address: int, values: int = 0) -> ModelProgram | None:
     """Beside ``program``, for one row and as many positions as scores are kept for; None where it gains nothing, or
-    cannot share the weights as they are cut.
+    cannot share the weights as they are cut. ``values``: as of :func:`gemmule.compiler.compile.compile_network`.
     """
     if program.scores != TWICE or program.max_rows == 1 or program.batch > 1 or network.alike:
         return None
-    found = _longest(network, program)
+    found = _longest(network, program, values)
     if found is None:
         return None
     context, among = found
@@ -42,12 +42,12 @@ def best_single(network: Network, program: ModelProgram, *, base_address: int) -
     return with_turns(made) if passes_cost(made, steps) < GAIN * passes_cost(program, steps) else None
 
 
-def _longest(network: Network, program: ModelProgram) -> tuple[int, list[Choice]] | None:
+def _longest(network: Network, program: ModelProgram, values: int) -> tuple[int, list[Choice]] | None:
     """The most positions, halved from the program's own on, for which some mapping keeps scores, and those that do."""
     context = program.max_positions
     while context >= LEAST:
         every = choices(network.graph, program.config, rows=1, batch=1, context=context, tokens=True,
-                        cache=program.layout)
+                        cache=program.layout, values=values)
         if kept := [choice for choice in every if choice.mappings[0].attention.keep]:
             return context, kept
         context //= 2

@@ -12,8 +12,8 @@ from .exponential import EXPONENTIAL
 from .fixed import bit_length, requant, rshr, saturate
 
 __all__ = [
-    "EMPTY", "octave_max", "own_scale", "row_absmax", "row_max", "row_normalized", "row_probabilities", "scores",
-    "softmax_reciprocal", "tree_mask", "visible",
+    "EMPTY", "at_least", "octave_max", "own_scale", "row_absmax", "row_max", "row_normalized", "row_probabilities",
+    "scores", "softmax_reciprocal", "tree_mask", "visible",
 ]
 
 EMPTY = -(1 << 23)
@@ -106,6 +106,11 @@ def row_normalized(t: np.ndarray, maximum: np.ndarray, count: np.ndarray, recipr
     shift = np.maximum(length - 1, 0) if wide else length + 7
     p = _powers(t, maximum, count, kind) * np.where(length == 0, 0, reciprocal)[:, None]
     return np.minimum(65535 if wide else 255, rshr(p, shift[:, None]))
+
+
+def at_least(probabilities: np.ndarray, least: int) -> np.ndarray:
+    """Those of at least ``least``, and 0 in the place of others; ``least`` 1 changes nothing."""
+    return np.where(probabilities < least, 0, probabilities)
 
 
 def softmax_reciprocal(total: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

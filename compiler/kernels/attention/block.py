@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from gemmule.compiler.ir import Attention
 from gemmule.compiler.kernels.attention.batch import set_context
+from gemmule.compiler.kernels.attention.least import drop_small, load_least
 from gemmule.compiler.kernels.attention.shared import (
     CACHE,
     AttentionKernel,
@@ -45,6 +46,8 @@ class BlockMapping(AttentionMapping):
     """A loop takes the values of a head and the keys of the next one; needs two contexts of statistics."""
     joined: int = 0
     """Of a cache that a program beside this one lays out so."""
+    least: int = 1
+    """8-bit probabilities below it count as 0."""
 
     @property
     def keep(self) -> bool:
@@ -93,6 +96,10 @@ class BlockAttention(AttentionKernel):
 
     def _head(self, kv: int, statistics: int, sequence: int) -> BlockHead:
         return BlockHead(self, kv, statistics, sequence)
+
+    def begin(self) -> None:
+        if self.mapping.least > 1:
+            load_least(self.b, self.node.name, self.mapping.least)
 
     def write(self) -> None:
         """All heads: the first pass of the next one runs with the second pass of each."""
@@ -197,6 +204,7 @@ class BlockHead(HeadKernel):
     def new_contexts(self) -> None:
         """The new rows' part of the contexts."""
         k = self.k
+        self.drop(self.new_probabilities, self.b.m_each)
         self.add_contexts(self.new_probabilities, k.place_new(1, self.kv, self.sequence), k.new, self.b.m_each, False)
 
     def block_probabilities(self, j: int) -> None:
@@ -205,6 +213,12 @@ class BlockHead(HeadKernel):
             self.scores_again(j)
         self.add_softmax(VOp.SOFTMAX_EXP, self._cached(1, j), self._left(j), {SoftmaxFlag.CONTINUE, SoftmaxFlag.MORE},
                          moved=self.mapping.keep, dst=self.probabilities[j], dst_stride=self.k.one)
+        self.drop(self.probabilities[j], self._left(j))
+
+    def drop(self, probabilities: At, n: Length) -> None:
+        """Those that are too small become 0, by the vector unit's table."""
+        if self.mapping.least > 1:
+            drop_small(self.b, self.name, probabilities, self.k.one, self.own.m, n)
 
     def scores_again(self, j: int) -> None:
         """Second pass: the same scores of block ``j``."""
