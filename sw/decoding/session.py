@@ -111,7 +111,8 @@ class Session:
                 return InterpretedModel(name, placed.network, placed.program, self.device, placed.prefill,
                                         placed.single)
             return LoadedModel(name, placed.program, placed.dram, self.device, placed.loop,
-                               step if placed.loop else None, placed.prefill, placed.single, ahead, placed.selection)
+                               step if placed.loop else None, placed.prefill, placed.single, ahead, placed.selection,
+                               placed.values)
 
         ahead = Ahead() if step else None
         self.target, self.draft = loaded(TARGET, target), loaded(DRAFT, draft) if draft else None
