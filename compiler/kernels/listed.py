@@ -2,13 +2,15 @@
 
 Column sums say which columns are 0 in every row (importance). The select unit lists the others first, and packs the
 rows' columns in the order of the list. The other operand has a row in DRAM for each column; blocks of these rows are
-gathered by the list and multiplied while a comparison still finds something in the packed columns. So what is not
-loaded is multiplied by zero. A block's predicate is computed ahead of it, so blocks take turns in all predicates.
+gathered by the list and multiplied while a comparison still finds something in the block's first packed column. So what
+is not loaded is multiplied by zero. A block's predicate is computed ahead of it, so blocks take turns in all
+predicates.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from gemmule.compiler.kernels.virtual import NO_DYN, At, Builder
@@ -60,9 +62,10 @@ class NonzeroColumns:
             register, columns = turn
             rows_dyn = Dyn.SRC0, register, columns // b.config.dim * self.stride
             entries_dyn = Dyn.SRC1, register, columns
-        if number:
+        if number:  # where the block's first column has nothing, neither have the others
+            first = replace(rows, cap=1) if isinstance(rows, Length) else 1
             self._select(SOp.COMPARE, "is there more", dyn=rows_dyn, src0=packed, src0_stride=self.stride, m=self.m,
-                         n=rows, aux=1, number=number)
+                         n=first, aux=1, number=number)
         b.add(Unit.LOAD, f"{self.name}: {what} by list", flags={MoveFlag.INDEXED}, dyn=entries_dyn, row=slot,
               row_stride=1, block_stride=pitch, rows=rows, list=self.list_at + at, predicate=number, **load)
         b.add(Unit.MATRIX, f"{self.name}: {what} by list", dyn=rows_dyn, a_row=packed, a_stride=self.stride, b_row=slot,

@@ -12,7 +12,7 @@ import pytest
 from gemmule.compiler.compile import compile_network
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Cache, IntegerInterpreter, Network, Rows
-from gemmule.compiler.kernels.attention.values import PIECE, ValuesMapping
+from gemmule.compiler.kernels.attention.values import ValuesMapping
 from gemmule.compiler.kernels.listed import NonzeroColumns
 from gemmule.compiler.program import NO_DRAM
 from gemmule.compiler.programs.general_program import Answers
@@ -131,8 +131,9 @@ def test_only_what_is_met_is_loaded(config: Config, rows: int, least: int) -> No
         for used in columns:
             for first in range(0, cached, mapping.part):
                 part = used[first:first + mapping.part]
-                whole = -(-int(part.sum()) // PIECE) * PIECE
-                expected += min(whole, len(part))
+                expected += sum(min(len(piece), len(part) - turn - piece.start)
+                                for turn in range(0, len(part), mapping.turn) for piece in mapping.pieces(config.dim)
+                                if turn + piece.start < part.sum())
         step, device = bench.program.step(chain, len(chain)), bench.devices[0]
         for address, content in step.inputs:
             device.write_dram(address, content)
@@ -246,7 +247,7 @@ def test_rtl_equals_the_interpreter() -> None:
                   positions=200)
     with RtlDevice(TINY) as rtl:
         bench = Listing(random_network(sizes, SEED), TINY, 2, 3, rtl)
-        assert bench.mapping.part > PIECE
+        assert len(bench.mapping.pieces(TINY.dim)) == 3
         for length in (7, 90, 196):
             bench.cache = Cache(bench.network.graph)
             bench.fill_cache(length, SEED)

@@ -18,7 +18,7 @@ from gemmule.compiler.kernels.attention.block import BlockAttention, BlockHead, 
 from gemmule.compiler.kernels.attention.shared import CACHE, attention_rows
 from gemmule.compiler.kernels.listed import NonzeroColumns
 from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, LengthReg, SetDisplacement
-from gemmule.compiler.place import round_up
+from gemmule.compiler.place import cut_evenly, round_up
 from gemmule.config import Config
 from gemmule.control import set_length
 from gemmule.isa import NUM_PREDICATES, Length, MatrixFlag, SoftmaxFlag, Source, VOp
@@ -26,10 +26,8 @@ from gemmule.timing import ceil_div
 
 __all__ = ["ValuesAttention", "ValuesMapping"]
 
-PIECE = 64
-"""Values that are gathered together at most. Shorter pieces load fewer that no row wants, and take more comparisons."""
-SLOTS = 4
-"""Pieces under way: as many as there are predicates, and one whose product runs."""
+PIECES = NUM_PREDICATES - 1
+"""Of a turn, each with a predicate and a buffer of its own: so many are under way, also from a turn to the next."""
 MOST_STRIDE = 1023
 """Rows by which a turn of a loop moves on at most."""
 
@@ -52,21 +50,23 @@ class ValuesMapping(BlockMapping):
         """Buffers for pairs of blocks of keys."""
         return self.blocks // self.pair
 
-    def piece(self, dim: int) -> int:
-        """Values that are gathered together."""
-        return min(self.turn, max(dim, PIECE))
+    def pieces(self, dim: int) -> list[range]:
+        """Places of a turn's list whose values are gathered together, whole groups of columns."""
+        groups = self.turn // dim
+        return [range(first * dim, (first + count) * dim) for first, count in cut_evenly(groups, min(PIECES, groups))]
 
     def scratchpad_rows(self, node: Attention, dim: int, rows: int) -> int:
         groups, every = ceil_div(node.head_dim, dim), attention_rows(node, rows)
-        return groups * (self.ring * self.block * self.pair + SLOTS * self.piece(dim)) \
+        return groups * (self.ring * self.block * self.pair + sum(map(len, self.pieces(dim)))) \
             + (self.parts + min(2, self.parts)) * self.part // dim * every
 
     def buffers(self, node: Attention, dim: int, preload: int) -> tuple[Buffer, ...]:
         """A turn's keys, then pieces of values."""
         groups = ceil_div(node.head_dim, dim)
-        keys, values = groups * self.block * self.pair, groups * round_up(self.piece(dim), preload)
+        keys = groups * self.block * self.pair
         return (*(Buffer(f"keys {i}", keys, Bank.STREAM, preload) for i in range(self.ring)),
-                *(Buffer(f"values {i}", values, Bank.STREAM, preload) for i in range(SLOTS)))
+                *(Buffer(f"values {i}", groups * round_up(len(piece), preload), Bank.STREAM, preload)
+                  for i, piece in enumerate(self.pieces(dim))))
 
     @staticmethod
     def of(blocks: BlockMapping, node: Attention, config: Config, rows: int) -> ValuesMapping | None:
@@ -153,7 +153,7 @@ class _ValuesHead(BlockHead):
     def listed_contexts(self, part: int) -> None:
         """Their part of the contexts."""
         b, k, mapping, turn = self.b, self.k, self.kernel.mapping, self.mapping.turn
-        piece, first = mapping.piece(b.config.dim), part * mapping.part
+        first = part * mapping.part
         load = {"region": CACHE, "stride": k.layout.row, "bytes": k.layout.head,
                 "last_index": min(mapping.part, mapping.context - k.prefix - first) - 1,
                 "offset": k.layout.offset(k.number, self.kv, 1) + (k.prefix + first) * k.layout.row}
@@ -162,10 +162,10 @@ class _ValuesHead(BlockHead):
         self._set_left(part)
         b.control(set_length(LengthReg.TURN), SetDisplacement(CACHE, 0))
         with b.loop(Length(mapping.part // turn, LengthReg.LEFT), turn.bit_length() - 1, f"values of {self.name}"):
-            for number, at in enumerate(range(0, turn, piece)):
+            for number, piece in enumerate(mapping.pieces(b.config.dim)):
                 self.columns[part].multiply(
-                    at, Length(piece, LengthReg.LEFT, at), 1 + number % (NUM_PREDICATES - 1),
-                    At(self.kernel.slots[number % SLOTS]), round_up(piece, b.config.preload), "values", load, product,
+                    piece.start, Length(len(piece), LengthReg.LEFT, piece.start), 1 + number,
+                    At(self.kernel.slots[number]), round_up(len(piece), b.config.preload), "values", load, product,
                     (LengthReg.TURN, turn))
             b.control(set_length(LengthReg.LEFT, Source.LENGTH, LengthReg.LEFT, amount=-turn),
                       set_length(LengthReg.TURN, Source.LENGTH, LengthReg.TURN, amount=1))
