@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gemmule.compiler.ir import Graph, Network, Rows
+from gemmule.compiler.ir import Graph, IntegerInterpreter, Network, Rows
 from gemmule.sw.decoding.asking import alone
 from gemmule.sw.device.chosen import InterpretedChooser
 from gemmule.sw.device.interpreted import InterpretedModel
@@ -63,12 +63,16 @@ def pruned_cache(model: InterpretedModel, pruning: Pruning, observed: int,
 
 
 def losses(network: Network, window: np.ndarray, pruning: Pruning | None, observed: int,
-           chooser: type[InterpretedChooser] = InterpretedChooser) -> Losses:
-    """What the tokens of a window cost, int64 [tokens]; no ``pruning``: with the whole cache."""
+           chooser: type[InterpretedChooser] = InterpretedChooser,
+           interpreter: type[IntegerInterpreter] = IntegerInterpreter) -> Losses:
+    """What the tokens of a window cost, int64 [tokens]; no ``pruning``: with the whole cache. ``interpreter``: what
+    computes them.
+    """
     graph = network.graph
     model = InterpretedModel(TARGET, network, Untimed(graph), None,  # type: ignore[arg-type]
                              pages=pruning.pages if pruning else None,
                              values=pruning.values or 1 if pruning else 1)
+    model.interpreter = interpreter(network, model.interpreter.pages, model.interpreter.values)
     kv = pruned_cache(model, pruning or Pruning(keep=1.0, whole=1 << 16, every=BLOCK), observed, chooser)
     ids, nats, shares, at = window.tolist(), [], [], 0
     while at < len(ids) - 1:

@@ -186,7 +186,7 @@ def test_refused_schedules(file: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
             (file, "layers: [0.5]\nfrist: 1", (), " has no key 'frist': an encoder's are layers, first, last, "),
             (file, "layers: [", (), "is no YAML: "),
             (file, "layers: [0.5]", ("--attention", "online"), "not by online attention: use exact"),
-            (decoder, "layers: [0.5]", (), " must be keys with keep among them, for a decoder, not layers: such as "),
+            (decoder, "layers: [0.5]", (), " must be keys with keep or values among them, for a decoder, not layers: "),
             (file, "keep: 0.5", (), "must be keys with a list of layers among them, for an encoder: such as ")):
         schedule.write_text(text)
         assert run(monkeypatch, "run", "model", str(model), "--seq", "21", "--config", "tiny", "--prune",

@@ -57,7 +57,7 @@ class ValuesMapping(BlockMapping):
 
     def scratchpad_rows(self, node: Attention, dim: int, rows: int) -> int:
         groups, every = ceil_div(node.head_dim, dim), attention_rows(node, rows)
-        return groups * (self.ring * self.block * self.pair + sum(map(len, self.pieces(dim)))) \
+        return groups * (self.ring * self.block * self.pair + self.turn) \
             + (self.parts + min(2, self.parts)) * self.part // dim * every
 
     def buffers(self, node: Attention, dim: int, preload: int) -> tuple[Buffer, ...]:
