@@ -336,22 +336,24 @@ class IntegerInterpreter:
             if node.block or node.prefix:
                 each = [online_softmax(scores, values[head], masks[head], node.block, kind=node.kind) if node.block
                         else prefixed_softmax(scores, values[head], masks[head], node.prefix, kind=node.kind,
-                                              met=self._met)
+                                              met=self._met if self.values > 1 else None)
                         for scores, head in zip(np.split(t, count), kv, strict=True)]
                 mixed, reciprocal, length = (np.concatenate(found) for found in zip(*each, strict=True))
             else:
                 p, total = numerics.row_probabilities(t, numerics.row_max(t, seen), seen, kind=node.kind)
-                reciprocal, length = numerics.softmax_reciprocal(total)
-                mixed = exact_matmul(self._met(p).reshape(count, rows, -1), values[kv]).reshape(count * rows, size)
+                p = self._met(p)
+                reciprocal, length = numerics.softmax_reciprocal(numerics.kept_sum(p) if self.values > 1 else total)
+                mixed = exact_matmul(p.reshape(count, rows, -1), values[kv]).reshape(count * rows, size)
             if self._importance is not None:
                 self._note(node, kv, t, seen, reciprocal, length)
+            bits = numerics.KEPT_BITS if self.values > 1 else 0
             found[some] = numerics.saturate(numerics.requant_row(
-                mixed, reciprocal, length, mult_back, shift_back), 8).reshape(count, rows, size)
+                mixed, reciprocal, length, mult_back, shift_back + bits), 8).reshape(count, rows, size)
         return found.transpose(1, 0, 2).reshape(rows, -1)
 
 
     def _met(self, probabilities: np.ndarray) -> np.ndarray:
-        """Those of 8 bits that are large enough to meet a value."""
+        """Those of 8 bits that are large enough to meet a value; contexts are divided by their sum."""
         if self.values <= 1:
             return probabilities
         kept = numerics.at_least(probabilities, self.values)

@@ -258,10 +258,13 @@ def _values(node: Attention, config: Config, rows: int, context: int, least: int
     count as 0 in both.
 
     Raises:
-        CompileError: the network's attention is online.
+        CompileError: the network's attention is online, or the device has too few contexts of statistics.
     """
     if node.block:
         raise CompileError("values by list need exact attention, not online: import the network with --attention exact")
+    if least > 1 and config.stat_contexts < 2:
+        raise CompileError(f"probabilities below {least} count as 0 with at least 2 stat_contexts, not "
+                           f"{config.stat_contexts}: raise it, or use 1, with which zeros alone are left out")
     for blocks in _blocks(node, config, rows, context, cache=cache):
         made = replace(blocks, least=least)
         yield ValuesMapping.of(made, node, config, rows) or made

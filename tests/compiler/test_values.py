@@ -244,11 +244,11 @@ def test_planted_faults_are_seen(fault: Callable[[pytest.MonkeyPatch, Listing], 
 def test_rtl_equals_the_interpreter() -> None:
     """The same bytes in the same cycles, which depend on what the rows are."""
     sizes = Sizes(family="llama", hidden=16, inner=16, heads=4, kv_heads=2, head_dim=8, layers=2, vocab=61,
-                  positions=200)
+                  positions=120)
     with RtlDevice(TINY) as rtl:
         bench = Listing(random_network(sizes, SEED), TINY, 2, 3, rtl)
         assert len(bench.mapping.pieces(TINY.dim)) == 3
-        for length in (7, 90, 196):
+        for length in (7, 70, 116):
             bench.cache = Cache(bench.network.graph)
             bench.fill_cache(length, SEED)
             bench.chain([5, 9])

@@ -1,6 +1,7 @@
 """A least probability: 8-bit ones below it become 0, each for itself, so that they meet no value.
 
-What a row sees depends on no other row of its pass. Sums by which contexts are divided stay those of all probabilities.
+What a row sees depends on no other row of its pass. Contexts are divided by the sum of those that are left, which is a
+product with a row of equal numbers; its reciprocal is ABSMAX's.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from gemmule.compiler.ir import Network
 from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder
 from gemmule.config import Config
 from gemmule.isa import AddFlag, Length, Unit, VOp
-from gemmule.numerics import BYTE_TABLE_ENTRIES, at_least
+from gemmule.numerics import BYTE_TABLE_ENTRIES, KEPT_UNIT, at_least
 from gemmule.timing import ceil_div
 
 __all__ = ["drop_small", "load_least"]
@@ -25,10 +26,14 @@ LEAST = "least probability"
 
 @dataclass(frozen=True)
 class _LeastTable:
-    """The byte table that makes numbers 0 .. 255 below ``least`` 0."""
+    """The byte table that makes numbers 0 .. 255 below ``least`` 0; and a row of what sums are multiplied by."""
 
     least: int
-    size: int = BYTE_TABLE_ENTRIES
+    dim: int
+
+    @property
+    def size(self) -> int:
+        return BYTE_TABLE_ENTRIES + self.dim
 
     @property
     def key(self) -> Hashable:
@@ -38,15 +43,17 @@ class _LeastTable:
         return [self]
 
     def pack(self, network: Network, config: Config) -> np.ndarray:
-        return at_least(np.arange(self.size), self.least).astype(np.uint8)
+        table = at_least(np.arange(BYTE_TABLE_ENTRIES), self.least)
+        return np.concatenate([table, np.full(self.dim, KEPT_UNIT)]).astype(np.uint8)
 
 
-def load_least(b: Builder, name: str, least: int) -> None:
-    """Make the table of ``least`` the vector unit's."""
-    table = _LeastTable(least)
-    rows = At(Buffer(f"{name} least", table.size // b.config.dim, Bank.STATE))
+def load_least(b: Builder, name: str, least: int) -> At:
+    """Make the table of ``least`` the vector unit's; returns the row of equal numbers."""
+    table = _LeastTable(least, b.config.dim)
+    rows = At(Buffer(f"{name} least", table.size // b.config.dim, Bank.STATE, b.config.preload))
     b.load_constants(LEAST, [table], rows, f"{name}: least probability")
     b.add(Unit.VECTOR, f"{name}: least probability", op=VOp.TABLE, src0=rows)
+    return rows + BYTE_TABLE_ENTRIES // b.config.dim
 
 
 def drop_small(b: Builder, name: str, rows: At, stride: int, m: Length, n: Length) -> None:

@@ -144,6 +144,7 @@ class _ValuesHead(BlockHead):
         self.add_softmax(VOp.SOFTMAX_EXP, self.kernel.scores, every, {SoftmaxFlag.CONTINUE, SoftmaxFlag.MORE},
                          dst=self.every, dst_stride=self.k.one)
         self.drop(self.every, every)
+        self.add_kept(self.every, every, True)
 
     def list_values(self, part: int) -> None:
         """The cached rows of a part that have a probability; what the pass computes of rows that it lacks is none."""
