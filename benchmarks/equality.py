@@ -184,11 +184,12 @@ def decode(models: Models, prompts: Sequence[list[int]], method: str, length: in
     ``references`` where there are any.
     """
     count = len(prompts)
-    pages = pruning.pages if pruning else None
-    pruning = None if pages else pruning  # rows that choose pages leave the whole cache in place
-    whole, draft = (kind(name, network, Untimed(network.graph, ROWS, count), None, pages=chosen)  # type: ignore[arg-type]
-                    for kind, name, network, chosen in ((Target, "target", models.target, pages),
-                                                        (Uncharged, "draft", models.draft, None)))
+    pages, values = (pruning.pages, pruning.values or 1) if pruning else (None, 1)
+    pruning = pruning if pruning and pruning.selects else None  # else the whole cache is in place
+    whole, draft = (
+        kind(name, network, Untimed(network.graph, ROWS, count), None, pages=chosen, values=least)  # type: ignore[arg-type]
+        for kind, name, network, chosen, least in ((Target, "target", models.target, pages, values),
+                                                   (Uncharged, "draft", models.draft, None, 1)))
     assert isinstance(whole, Target)
     targets = [whole.of(number, references[number] if references and not pruning else None) for number in range(count)]
     helds: list[Any] = [KeptCache(target, pruning, references[0] if references else None) if pruning else target

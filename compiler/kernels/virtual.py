@@ -202,6 +202,8 @@ class LengthReg:
     """Columns that are left and largest ones so far."""
     SCALE = 14
     """First of the two that hold a launch's scaling of logits."""
+    TURN = 14
+    """Of a decoder that loads values by list: turns that a loop has done. No pair of scalings has it then."""
 
 
 @dataclass

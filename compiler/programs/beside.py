@@ -27,10 +27,10 @@ Kind = TypeVar("Kind", bound=ModelProgram)
 
 def compile_beside(kind: type[Kind], network: Network, program: ModelProgram, *, rows: int, context: int,
                    answered: bool, base_address: int, among: Sequence[Choice] | None = None,
-                   checked: bool = True) -> Kind:
+                   checked: bool = True, values: int = 0) -> Kind:
     """Compile a pass of up to ``rows`` new rows, with the cached ones up to ``context``, beside ``program``.
 
-    ``answered``: with the head, which runs where answers are wanted. ``among``, ``checked``: as of
+    ``answered``: with the head, which runs where answers are wanted. ``among``, ``checked``, ``values``: as of
     :func:`gemmule.compiler.compile.compile_network`.
 
     Raises:
@@ -41,7 +41,8 @@ def compile_beside(kind: type[Kind], network: Network, program: ModelProgram, *,
         raise CompileError("a second program goes beside one of one sequence, whose cache stands in order, of a "
                            "network with numbers: compile without it")
     entry = PassEntry(kind, network, config, rows=rows, batch=1, context=context, tokens=True, among=among,
-                      answered=answered, cache=program.layout, contents=Contents(program.constants, config.dim))
+                      answered=answered, cache=program.layout, contents=Contents(program.constants, config.dim),
+                      values=values)
     run_fitting(entry)
     linker = Linker(config, {name: program.symbols[name] for name in (*program.constants, CACHE)})
     linker.add(entry)

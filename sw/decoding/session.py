@@ -112,7 +112,8 @@ class Session:
                 return InterpretedModel(name, placed.network, placed.program, self.device, placed.prefill,
                                         placed.narrow)
             return LoadedModel(name, placed.program, placed.dram, self.device, placed.loop,
-                               step if placed.loop else None, placed.prefill, placed.narrow, ahead, placed.selection)
+                               step if placed.loop else None, placed.prefill, placed.narrow, ahead, placed.selection,
+                               placed.values)
 
         ahead = Ahead() if step else None
         self.memories: dict[str, dict[str, Any]] = {}

@@ -85,13 +85,13 @@ class InterpretedModel(LoadedModel):
 
     def __init__(self, name: str, network: Network, program: ModelProgram, timer: Simulator | None,
                  prefill: PrefillProgram | None = None, narrow: Sequence[ModelProgram] = (),
-                 pages: Pages | None = None) -> None:
+                 pages: Pages | None = None, values: int = 1) -> None:
         """``timer`` tells the cycles of the programs' launches; None: passes cost nothing and are not charged.
 
-        ``pages``: rows choose pages of the cache.
+        ``pages``: rows choose pages of the cache. ``values``: least probability that meets a value.
         """
         self.name, self.network, self.program, self.timer = name, network, program, timer
-        self.interpreter, self.cache = IntegerInterpreter(network, pages), Cache(network.graph)
+        self.interpreter, self.cache = IntegerInterpreter(network, pages, values), Cache(network.graph)
         self.early: dict[int, _Early] = {}
         """By how many of the first layers they have."""
         self.ledger: Ledger | None = None
@@ -145,7 +145,8 @@ class InterpretedModel(LoadedModel):
     def _early(self, count: int) -> _Early:
         if count not in self.early:
             part = layer_part(self.network, 0, count)
-            self.early[count] = _Early(IntegerInterpreter(part, self.interpreter.pages), Cache(part.graph))
+            self.early[count] = _Early(IntegerInterpreter(part, self.interpreter.pages, self.interpreter.values),
+                                       Cache(part.graph))
         return self.early[count]
 
     def commit(self, position: int, path: list[int], sequence: int = 0) -> int:

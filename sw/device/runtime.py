@@ -26,12 +26,14 @@ from gemmule.sw.device.forward import Caches, append_rows, forward_rows, logit_s
 from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.device.slots import HiddenSlots
 from gemmule.sw.device.timeline import Earlier
+from gemmule.sw.device.value_reads import ValueReads
 from gemmule.sw.kv.chosen_pages import PagesKV
 from gemmule.sw.kv.contiguous import ContiguousKV
 from gemmule.sw.kv.paged import PagedKV, PagePool
 from gemmule.sw.kv.pruning import Pruning
 from gemmule.sw.kv.selected import SelectedKV
 from gemmule.sw.kv.text import TextKV
+from gemmule.sw.kv.values import ValuesKV
 from gemmule.sw.step import KV, Forward, Hidden, LayerRange, Want
 
 __all__ = ["PAGE", "TARGET", "LoadedModel"]
@@ -52,16 +54,18 @@ class LoadedModel:
     def __init__(self, name: str, program: ModelProgram, dram: np.ndarray, device: Device,
                  loop: GreedyLoop | None = None, step: StepProgram | None = None,
                  prefill: PrefillProgram | None = None, narrow: Sequence[ModelProgram] = (),
-                 ahead: Ahead | None = None, selection: Selection | None = None) -> None:
+                 ahead: Ahead | None = None, selection: Selection | None = None, values: int = 0) -> None:
         """``dram`` (uint8): what stands in DRAM from the program's ``base_address`` on; all but ``step`` too.
 
         ``step``: a program of this draft's loop and of a target that is on the device. ``prefill``: takes long chains
         of rows that are not answered; ``narrow``: take fewer rows or shorter contexts, the best first. ``ahead``: has
         the target's answers of a launch of ``step``; the target's own model has it, too. ``selection``: what chooses
-        rows of the cache.
+        rows of the cache. ``values``: least probability that meets a value, by the programs; 0: all values are loaded.
         """
         self.loop, self.step, self.prefill, self.narrow, self.ahead = loop, step, prefill, narrow, ahead
-        self.selection, self.displacement = selection, 0
+        self.selection, self.displacement, self.values = selection, 0, values
+        self.value_reads = ValueReads() if values else None
+        """Of passes under the model's own name, shared by all copies."""
         self.name = name
         self.owners: dict[int, object] = {}
         """Whose rows each sequence's cache has, shared by all copies: texts that take turns notice each other."""
@@ -102,6 +106,10 @@ class LoadedModel:
             if not isinstance(self.program, PagesProgram):
                 raise ValueError(f"{self.name} chooses no pages of its cache: place it with the schedule")
             return PagesKV(self, pruning.pages, self.room)
+        if pruning and (pruning.values or 0) != self.values:
+            raise ValueError(f"{self.name} leaves out other values than the schedule: place it with the schedule")
+        if pruning and pruning.values and not pruning.selects:
+            return ValuesKV(self, pruning.values, self.room)
         if pruning:
             if self.selection is None:
                 raise ValueError(f"{self.name} chooses no rows of its cache: place it with the schedule")
@@ -257,6 +265,8 @@ class LoadedModel:
         """One launch with a pass, or, without ``passes``, with what moves rows of the cache."""
         result = self._launched(program, step)
         self._charge(self.name, program, result, passes=passes)
+        if self.value_reads and self.name == TARGET:
+            self.value_reads.add(self.program, program, step, result)
         return result
 
     def _launched(self, program: Program, step: Step) -> Result:

@@ -17,6 +17,7 @@ import numpy as np
 from gemmule.compiler.ir import Graph
 from gemmule.sw.kv.contiguous import ContiguousKV
 from gemmule.sw.kv.pruning import Pruning
+from gemmule.sw.kv.saved_values import SavedValues
 from gemmule.sw.kv.text import Pruned, Reading, TextKV
 from gemmule.sw.step import KV, Asking
 
@@ -105,6 +106,7 @@ class SelectedKV(ContiguousKV):
         self.selections: list[Selection] = []
         self._rows = self._rows_dense = 0
         """Read by passes so far."""
+        self.saved = SavedValues(model)
 
     def ahead(self, position: int) -> int:
         return self.pruning.ahead(position)
@@ -125,15 +127,16 @@ class SelectedKV(ContiguousKV):
     def append(self, rows: int) -> int:
         self._rows += self.length
         self._rows_dense += len(self.ids)
+        self.saved.passed(self.length)
         return super().append(rows)
 
     def pruned(self) -> Pruned:
-        made, graph = self.selections, self.model.program.graph
+        made, graph, chooser, saved = self.selections, self.model.program.graph, self.chooser, self.saved.sums
         return Pruned(
             layers=len(graph.attentions), row_bytes=row_bytes(graph),
             selections=len(made), kept=made[-1].kept if made else 0, cycles=sum(one.cycles for one in made),
-            rows=self._rows, rows_dense=self._rows_dense, top_k_cycles=self.chooser.top_k_cycles,
-            top_k_exposed=self.chooser.top_k_exposed)
+            rows=self._rows, rows_dense=self._rows_dense, top_k_cycles=chooser.top_k_cycles + saved.top_k_cycles,
+            top_k_exposed=chooser.top_k_exposed + saved.top_k_exposed, values=self.pruning.values, saved=saved.saved)
 
     def _choose_if_due(self, *, entered: bool) -> None:
         if self.pruning.due(cached := len(self.ids), self.since, entered=entered):

@@ -44,6 +44,20 @@ class Pruned:
     """Of a row's keys and values in all layers."""
     by_rows: bool = False
     """Each row chooses pages for itself: there are no selections, and rows that are read are counted row by row."""
+    values: int | None = None
+    """Least probability that meets a value."""
+    saved: int = 0
+    """Bytes of values, of the rows that passes have read, that were not loaded."""
+
+    @property
+    def bytes(self) -> int:
+        """Of keys and values that passes have read."""
+        return self.rows * self.row_bytes - self.saved
+
+    @property
+    def bytes_dense(self) -> int:
+        """Of the whole cache."""
+        return self.rows_dense * self.row_bytes
 
 
 @dataclass(frozen=True)

@@ -94,6 +94,8 @@ class Pruning(BaseModel):
     whole: int = Field(description="rows up to which a text keeps all")
     score: Literal["attention", "none", "pages"]
     page: int = Field(description="rows of a page, where each row chooses pages")
+    values: int | None = Field(default=None, description="least 8-bit probability that meets a value; null: all "
+                                                         "values are loaded")
 
 
 class Generate(Record):

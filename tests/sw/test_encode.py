@@ -217,7 +217,7 @@ def test_refused_schedules(file: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
             (file, "layers: [0.5]\nfrist: 1", (), " has no key 'frist': an encoder's are layers, first, last, "),
             (file, "layers: [", (), "is no YAML: "),
             (file, "layers: [0.5]", ("--attention", "online"), "not by online attention: use exact"),
-            (decoder, "layers: [0.5]", (), " must be keys with keep among them, for a decoder, not layers: such as "),
+            (decoder, "layers: [0.5]", (), " must be keys with keep or values among them, for a decoder, not layers: "),
             (file, "keep: 0.5", (), "must be keys with a list of layers or of heads among them, for an encoder"),
             (file, "layers: [0.5]\nheads: 2", (), "must be keys with a list of layers or of heads among them"),
             (file, "heads: [2, 3]", (), ": layer 1 must leave at most what layer 0 leaves, 2 heads, not 3"),

@@ -66,7 +66,7 @@ def test_decoder(decoder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
     timed = told(monkeypatch, tmp_path, TEXT, *words, "--timing-only")
     assert found["output_equals_interpreter"] is True
     assert found["prune"] == {"keep": 0.5, "every": 16, "first": 4, "last": 16, "whole": 32, "score": "attention",
-                              "page": 8}
+                              "page": 8, "values": None}
     assert found["kept_rows_by_layer"] == timed["kept_rows_by_layer"] == [50, 50, 50]
     assert (found["kv_bytes"], found["kv_bytes_dense"]) == (ROW * 58 + ROW * (100 - 4) // 16, ROW * 100)
     assert found["cycles"] < found["cycles_dense"] == timed["cycles_dense"]
@@ -202,7 +202,7 @@ def test_random_rows_go_behind_others() -> None:
 @pytest.mark.parametrize(("text", "words", "message"), [
     ("keep: 0", (), "keep must be at least 1 row, not 0"), ("keep: 0.0", (), "keep must be a share above 0"),
     ("keep: 200\n", (), "keep must be at most the 100 rows that are cached, more do not exist, not 200"),
-    ("layers: [0.5, 0.9]", (), "must be keys with keep among them, for a decoder, not layers"),
+    ("layers: [0.5, 0.9]", (), "must be keys with keep or values among them, for a decoder, not layers"),
     (TEXT, ("--phase", "prefill"), "--phase must be decode with --prune, not prefill"),
     (TEXT, ("--batch", "2"), "--batch must be 1 with --prune, not 2"),
     (TEXT, ("--attention", "online"), "--attention must be exact with --prune, not online"),
