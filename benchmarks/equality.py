@@ -57,6 +57,7 @@ from gemmule.sw.workloads.pruned import Untimed
 
 LENGTHS = (1, 2, 3, 5, 8, 15)
 ROWS = max(LENGTHS) + 1
+DRAFTING = tuple(name for name, one in METHODS.items() if name != "ar" and not one.needs_one_pass)
 OBSERVED = 16
 """Rows that choose where a cache is pruned."""
 
@@ -183,11 +184,12 @@ def decode(models: Models, prompts: Sequence[list[int]], method: str, length: in
     ``references`` where there are any.
     """
     count = len(prompts)
-    pages = pruning.pages if pruning else None
-    pruning = None if pages else pruning  # rows that choose pages leave the whole cache in place
-    whole, draft = (kind(name, network, Untimed(network.graph, ROWS, count), None, pages=chosen)  # type: ignore[arg-type]
-                    for kind, name, network, chosen in ((Target, "target", models.target, pages),
-                                                        (Uncharged, "draft", models.draft, None)))
+    pages, values = (pruning.pages, pruning.values or 1) if pruning else (None, 1)
+    pruning = pruning if pruning and pruning.selects else None  # else the whole cache is in place
+    whole, draft = (
+        kind(name, network, Untimed(network.graph, ROWS, count), None, pages=chosen, values=least)  # type: ignore[arg-type]
+        for kind, name, network, chosen, least in ((Target, "target", models.target, pages, values),
+                                                   (Uncharged, "draft", models.draft, None, 1)))
     assert isinstance(whole, Target)
     targets = [whole.of(number, references[number] if references and not pruning else None) for number in range(count)]
     helds: list[Any] = [KeptCache(target, pruning, references[0] if references else None) if pruning else target
@@ -200,13 +202,13 @@ def decode(models: Models, prompts: Sequence[list[int]], method: str, length: in
 
 
 def compare(models: Models, prompts: Sequence[list[int]], new_tokens: int, rule: Rule,
-            pruning: Pruning | None = None) -> dict[str, Any]:
-    """Prompts that are decoded together, by every method and length: what was equal, and how steps ended."""
+            pruning: Pruning | None = None, methods: Sequence[str] = DRAFTING) -> dict[str, Any]:
+    """Prompts that are decoded together, by each method and length: what was equal, and how steps ended."""
     plain = [decode(models, [prompt], "ar", 0, new_tokens, rule, pruning=pruning)[0] for prompt in prompts]
     references = [text.held.contents() for text in plain]
     found: dict[str, Any] = {}
-    for method, length in ((method, length) for method, one in METHODS.items()
-                           if one.drafts and not one.needs_one_pass for length in LENGTHS):
+    for method, length in ((name, length) for name in methods
+                           for length in (LENGTHS if METHODS[name].drafts else (0,))):
         texts = decode(models, prompts, method, length, new_tokens, rule, references, pruning)
         ended = Counter("undrafted" if not drafted else "none" if not accepted else "all" if accepted == drafted
                         else "some" for text in texts for drafted, accepted in text.run.steps)
@@ -247,6 +249,7 @@ def main() -> None:
     parser.add_argument("--model", default="small", choices=("small", "default"))
     parser.add_argument("--weights", default="int8", choices=("int8", "int4"))
     parser.add_argument("--batch", type=int, action="append", help="texts decoded together; again for another number")
+    parser.add_argument("--method", choices=DRAFTING, action="append", help="one of them; again for another; else all")
     parser.add_argument("--temperature", type=float, default=0.0, help="above 0: drawn by noise of the position")
     parser.add_argument("--prune", type=Path, help="schedule of the target's cache; not with a batch")
     parser.add_argument("--prompts", type=int, default=100, help="the first so many")
@@ -257,7 +260,7 @@ def main() -> None:
     pruning = load_pruning(args.prune) if args.prune else None
     if pruning and any(batch > 1 for batch in args.batch or ()):
         parser.error("--prune takes one text at a time: leave out --batch")
-    models = load(args.model, args.weights)
+    models, methods = load(args.model, args.weights), tuple(args.method or DRAFTING)
     prompts = held_out(models.pair, args.prompts, args.new_tokens)
     sampling = Sampling(args.temperature) if args.temperature else None
     rule = Match(sampling, Noise(args.seed)) if sampling else GREEDY
@@ -265,14 +268,15 @@ def main() -> None:
     failed = False
     for batch in args.batch or [1]:
         name = (f"{args.model} {args.weights} batch {batch} temperature {args.temperature:g} seed {args.seed} "
-                f"new tokens {args.new_tokens}" + (f" {pruning}" if pruning else ""))
+                f"new tokens {args.new_tokens}" + (f" {pruning}" if pruning else "")
+                + f" by {', '.join(methods)}" * (methods != DRAFTING))
         groups = [prompts[first:first + batch] for first in range(0, len(prompts), batch)]
         kept = begun(record["parts"], name, [
-            *(bundled_model(role, args.model).sha256 for role in ("target", "draft")), *METHODS])
+            *(bundled_model(role, args.model).sha256 for role in ("target", "draft")), *methods])
         for group in track(groups, description=name, console=console, disable=not console.is_terminal):
             key = sha256(json.dumps(group).encode()).hexdigest()[:16]
             if key not in kept["groups"]:
-                kept["groups"][key] = compare(models, group, args.new_tokens, rule, pruning)
+                kept["groups"][key] = compare(models, group, args.new_tokens, rule, pruning, methods)
                 kept["total"] = added(list(kept["groups"].values()))
                 write(args.out, record)
         show(name, [{

@@ -27,9 +27,9 @@ from tests.compiler.integer_networks import Sizes, random_network
 
 SIZES = Sizes(family="gpt2", hidden=768, inner=3072, layers=12, heads=12, kv_heads=12, head_dim=64, vocab=50257,
               positions=1024)
-PROGRAMS = ((1, 1, 1024), (8, 1, 1024), (16, 1, 528), (1, 8, 1024))
+PROGRAMS = ((1, 1, 1024), (8, 1, 1024), (16, 1, 1024), (1, 8, 1024))
 """(rows, sequences, most positions) of each program."""
-CONTEXTS = (0, 64, 512)
+CONTEXTS = (0, 64, 512, 960)
 REPEATS = 5
 
 

@@ -120,7 +120,11 @@ def mean_share(pruning: TokenPruning, layers: int) -> float:
 
 def told(pruning: TokenPruning) -> str:
     """A schedule for people."""
-    return f"{', '.join(map(str, pruning.layers))} by {pruning.importance}, ends {pruning.first} and {pruning.last}"
+    rows = f"{', '.join(map(str, pruning.layers))} by {pruning.importance}, ends {pruning.first} and {pruning.last}"
+    if not pruning.heads:
+        return rows
+    heads = f"{', '.join(map(str, pruning.heads.layers))} heads"
+    return f"{heads}; rows {rows}" if pruning.pruning else heads
 
 
 def cycles(network: Network, config: Config, tokens: Sequence[int], pruning: TokenPruning | None) -> dict[str, Any]:
@@ -132,8 +136,17 @@ def cycles(network: Network, config: Config, tokens: Sequence[int], pruning: Tok
     return {"cycles": passes.cycles, **passes.pruned()}
 
 
-def measure(folder: Path, config: Config) -> dict[str, Any]:
-    """Schedules on what is seen, the best of each kind on what is not, with their cycles."""
+def encoder_folder(given: Path | None) -> Path:
+    """The directory of the encoder; ends the program where it is not installed."""
+    spec = find_spec(PACKAGE)
+    folder = given or (spec and spec.origin and Path(spec.origin).parent / "model")
+    if not folder:
+        raise SystemExit("the encoder is not installed; run `make sentences`, or give --model DIR")
+    return folder
+
+
+def prepare(folder: Path) -> tuple[Network, Tokenizer, dict[tuple[str, str], Texts]]:
+    """The encoder in integers, its tokenizer, texts by kind and half."""
     network = load_network(folder)
     tokenizer, _ = load_tokenizer(folder, network.graph.vocab)
     windows = sentence_windows(tokenizer, (HERE / "calibration.txt").read_text(), WINDOW, "calibration.txt")
@@ -143,6 +156,12 @@ def measure(folder: Path, config: Config) -> dict[str, Any]:
     for half, file in LISTS.items():
         lines = (HERE / file).read_text().splitlines()
         texts["sentences", half] = Texts(network, [part.ids for part in tokenizer.encode_batch(lines)])
+    return network, tokenizer, texts
+
+
+def measure(folder: Path, config: Config) -> dict[str, Any]:
+    """Schedules on what is seen, the best of each kind on what is not, with their cycles."""
+    network, tokenizer, texts = prepare(folder)
     layers, tried, best = network.graph.layers, [], []
     for kind, (goal, schedules) in product(("passages", "sentences"), SCHEDULES.items()):
         ranked = []
@@ -167,8 +186,8 @@ def measure(folder: Path, config: Config) -> dict[str, Any]:
         dense = cycles(network, config, tokens, None)
         for pruning in dict.fromkeys(one["pruning"] for one in best if one["texts"] == "passages"):
             found = cycles(network, config, tokens, pruning)
-            timed.append({"tokens": length, "schedule": told(pruning), "cycles_dense": dense["cycles"],
-                          "cycles_ratio": dense["cycles"] / found["cycles"], **found})
+            timed.append({"tokens": length, "schedule": told(pruning), **found, "cycles_dense": dense["cycles"],
+                          "cycles_ratio": dense["cycles"] / found["cycles"]})
     for row in best:
         del row["pruning"]
     return {"schema": "gemmule/benchmark-pruned-sentences/1", "version": __version__, "machine": machine(),
@@ -183,12 +202,8 @@ def main() -> None:
     parser.add_argument("--config", default="base")
     parser.add_argument("--out", type=Path, help="folder for pruned_sentences.json")
     options = parser.parse_args()
-    spec = find_spec(PACKAGE)
-    folder = options.model or (spec and spec.origin and Path(spec.origin).parent / "model")
-    if not folder:
-        raise SystemExit("pruned_sentences: the encoder is not installed; run `make sentences`, or give --model DIR")
     console.print(f"seed {SEED}")
-    found = measure(folder, load_config(options.config))
+    found = measure(encoder_folder(options.model), load_config(options.config))
     show(f"{found['model']}: similarities beside the dense integers'", found["best"])
     show("a passage, on the model", found["cycles"])
     if options.out:

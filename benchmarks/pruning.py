@@ -1,16 +1,18 @@
 """SmolLM2 with a pruned cache: how well it predicts a text, and cycles of a token behind long contexts.
 
     python -m benchmarks.pruning quality --out docs/results/pruning.json
+    python -m benchmarks.pruning unseen --out docs/results/pruning.json
     python -m benchmarks.pruning cycles --out docs/results/pruning.json
 
 ``quality``: perplexity of windows of 1,024 tokens, prose and code that calibration does not see, by the integer
 interpreter with the device's choices (tests/sw/test_pruning.py), over that of the same integers with the whole cache;
 of all positions, and of those from 512 on. The schedules that select at fixed positions were chosen before any was
-measured; of pages, size and representative were chosen on these windows, by half and a quarter of the rows. *Pooled*
-ones are not the device's: the importance of a row is the largest of its neighbours', as in SnapKV; nor are *heavy
+measured; of pages, size and representative were chosen on these windows, by half and a quarter of the rows.
+``unseen``: other windows of 1,024 tokens, and some of 2,048, measured once with what had been chosen. *Pooled* ones
+are not the device's: the importance of a row is the largest of its neighbours', as in SnapKV; nor are *heavy
 hitters*, whose importance is summed over all rows since the first selection, as in H2O. ``cycles``: a pass of one row
-behind contexts up to 8,000 positions on `base` with memories for lists of that length, timing alone, and the share of a
-selection that each token pays. Finished rows are kept in --out and not run again.
+behind contexts up to 8,000 positions on `base` with memories for lists of that length, timing alone, and the share of
+a selection that each token pays. Finished rows are kept in --out and not run again.
 """
 
 from __future__ import annotations
@@ -52,6 +54,7 @@ SCHEDULES = {
     "half, pages": PAGES, "a quarter, pages": replace(PAGES, keep=0.25), "a fifth, pages": replace(PAGES, keep=0.2),
     "half, pages of 16": replace(PAGES, page=16, last=32),
     "a quarter, pages of 16": replace(PAGES, keep=0.25, page=16, last=32)}
+UNSEEN = ("half", "half, pages", "a quarter, pages")
 POOLED = {f"{name}, pooled": SCHEDULES[name] for name in ("half", "a quarter")}
 HEAVY = {f"{name}, heavy hitters": replace(SCHEDULES[name], last=64) for name in ("half", "a fifth")}
 POOL = 7
@@ -88,18 +91,19 @@ class HeavyHitters(InterpretedChooser):
         return super().chosen(node, self.sums[node], kept)
 
 
-def windows(length: int = LENGTH) -> dict[str, np.ndarray]:
-    """int64 [windows, tokens] of each kind."""
+def windows(length: int = LENGTH, *, unseen: bool = False) -> dict[str, np.ndarray]:
+    """int64 [windows, tokens] of each kind; ``unseen``: others, between those."""
     tokenizer = source().tokenizer
     prose = token_windows(tokenizer, default_texts("evaluation")["prose"], length, "prose")
     code = []
-    for module in CODE[:EACH]:
+    for module in CODE[EACH:2 * EACH] if unseen else CODE[:EACH]:
         spec = importlib.util.find_spec(module)
         if spec is None or not spec.origin:
             raise SystemExit(f"the standard library's sources are needed, and {module} is not there")
         parts = token_windows(tokenizer, Path(spec.origin).read_text("utf-8"), length, module)
         code.append(parts[len(parts) // 2])
-    return {"prose": prose[np.linspace(0, len(prose) - 1, EACH).astype(np.int64)], "code": np.stack(code)}
+    places = np.linspace(0, len(prose) - 1, 2 * EACH + 1)[1::2] if unseen else np.linspace(0, len(prose) - 1, EACH)
+    return {"prose": prose[places.astype(np.int64)], "code": np.stack(code)}
 
 
 def quality(record: Record, save: Callable[[], None]) -> None:
@@ -129,6 +133,26 @@ def quality(record: Record, save: Callable[[], None]) -> None:
     show(f"perplexity over that of the whole cache, windows of {LENGTH} tokens", [
         {name: row[name] for name in ("schedule", "rows_seen", "dropped_probability", "perplexity", f"from_{HALF}",
                                       "prose", "code")} for row in rows])
+
+
+def unseen(record: Record, save: Callable[[], None]) -> None:
+    """Fill ``record``: schedules on windows that played no part in choosing anything."""
+    network, rows = load_model(model_path("int8")).network, record.setdefault("unseen", [])
+    for length in (LENGTH, 2 * LENGTH):
+        if all(any((row["schedule"], row["length"]) == (name, length) for row in rows) for name in UNSEEN):
+            continue
+        texts = windows(length, unseen=True)
+        dense = {kind: [losses(network, window, None, OBSERVED).nats for window in some]
+                 for kind, some in texts.items()}
+        for name in UNSEEN:
+            worse = {kind: [losses(network, window, SCHEDULES[name], OBSERVED).nats - before
+                            for window, before in zip(some, dense[kind], strict=True)] for kind, some in texts.items()}
+            every = [part for parts in worse.values() for part in parts]
+            rows.append({"schedule": name, "length": length, "perplexity": _more(every),
+                         f"from_{HALF}": _more([part[HALF:] for part in every]),
+                         **{kind: _more(parts) for kind, parts in worse.items()}})
+            save()
+    show("perplexity over that of the whole cache, windows that nothing was chosen on", rows)
 
 
 def _more(differences: list[np.ndarray]) -> float:
@@ -170,7 +194,7 @@ def cycles(record: Record, save: Callable[[], None]) -> None:
         {"context": context, "share": record["attention_share"][str(context)]} for context in CONTEXTS])
 
 
-PARTS = {"quality": quality, "cycles": cycles}
+PARTS = {"quality": quality, "unseen": unseen, "cycles": cycles}
 
 
 def main() -> None:

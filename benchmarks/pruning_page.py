@@ -74,6 +74,23 @@ def summaries() -> str:
                    f"{row['tokens']:.1f}") for row in found])
 
 
+def values() -> str:
+    """By the least probability that counts."""
+    rows = [(row["values"], f"{row['met']:.0%}", f"{row['dropped_probability']:.1%}",
+             *(f"{row[name]:+.1%}" for name in ("perplexity", "from_512", "prose", "code")))
+            for row in _load("pruned_values")["quality"]]
+    return table(("values", "values met", "probability dropped", "perplexity", "from position 512", "prose", "code"),
+                 rows)
+
+
+def value_cycles() -> str:
+    """By context, rows of the pass and the least probability that counts."""
+    rows = [(f"{row['context']:,}", row["rows"], row["values"] or "all", f"{row['values_loaded']:.0%}",
+             f"{row['kv_bytes']:.0%}", f"{row['cycles']:,}", f"{row['speedup']:.3f}x")
+            for row in _load("pruned_values")["cycles"]]
+    return table(("context", "rows", "values", "values loaded", "KV bytes", "cycles", "speed-up"), rows)
+
+
 def draw(path: Path) -> None:
     """Cycles of a token by context, a line for each cache."""
     import matplotlib as mpl
@@ -96,7 +113,8 @@ def draw(path: Path) -> None:
     figure.savefig(path, metadata={"Date": None})
 
 
-PARTS: dict[str, Callable[[], str]] = {part.__name__: part for part in (quality, cycles, needle, summaries)}
+PARTS: dict[str, Callable[[], str]] = {part.__name__: part for part in (
+    quality, cycles, values, value_cycles, needle, summaries)}
 """What stands between ``<!-- name -->`` and ``<!-- end -->``."""
 
 

@@ -325,6 +325,20 @@ def pruned_sentences() -> str:
     return f"{ranks}\n\n{times}"
 
 
+def pruned_heads() -> str:
+    """The tables of docs/encoders.md of heads that leave."""
+    found = load("pruned_sentences")
+    ranks = table(("texts", "schedule", "heads, mean of layers", "rank correlation with dense, seen", "unseen",
+                   "drawn for each text, unseen", "drawn once, unseen"), [
+        (row["texts"], row["schedule"], f"{row['heads']:.2f}", *(f"{value:.3f}" for value in (
+            row["spearman_seen"], row["spearman_unseen"], row["each_drawn_unseen"],
+            sum(row["drawn_unseen"]) / len(row["drawn_unseen"])))) for row in found["heads"]])
+    times = table(("tokens", "schedule", "cycles, dense", "cycles", "dense over these"), [
+        (row["tokens"], row["schedule"], f"{row['cycles_dense']:,}", f"{row['cycles']:,}", f"{row['cycles_ratio']:.2f}")
+        for row in found["heads_cycles"]])
+    return f"{ranks}\n\n{times}"
+
+
 def equality() -> str:
     """Token equality of docs/decoding.md: all methods and draft lengths together, by what ran."""
     rows = []
@@ -410,7 +424,7 @@ PARTS = {"README.md": {"headline": headline, "demo": demo, "published": publishe
          | report.PARTS,
          "docs/bodies.md": {"bodies": bodies},
          "docs/compiler.md": {"gpt2": gpt2, "encoder": encoder}, "docs/encoders.md": {
-             "sentences": sentences, "pruned sentences": pruned_sentences},
+             "sentences": sentences, "pruned sentences": pruned_sentences, "pruned heads": pruned_heads},
          "docs/decoding.md": {
              "launches": launches, "prefill": prefill, "equality": equality, "speculation": speculation}}
 """By page, what stands between ``<!-- name -->`` and ``<!-- end -->``."""

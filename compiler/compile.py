@@ -33,6 +33,7 @@ E = TypeVar("E", bound=Entry[Any])
 def compile_network(network: Network, config: Config, *, rows: int, batch: int = 1, context: int | None = None,
                     tokens: bool = False, general: bool = False, base_address: int = 0,
                     pool: int = 0, fused: bool = True, standard: bool = False, pages: Pages | None = None,
+                    values: int = 0,
                     among: Sequence[Choice] | None = None, checked: bool = True,
                     notes: Notes | None = None, lend: int = 0, borrow: Lender | None = None) -> ModelProgram:
     """Compile a quantised decoder for passes of up to ``rows`` new rows, with the cached ones up to ``context``.
@@ -42,9 +43,10 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
     compiled for contexts up to the window. ``pool``: rows of a cache in which a list names each position's (pages),
     instead of one for each position in order. Not ``fused``: every operator's result goes to DRAM and comes back.
     ``standard``: so do attention's scores and probabilities. ``pages``: rows attend to pages of the cache that they
-    choose. ``among``: mappings, of which the first that fits is taken; by default all. Without ``checked`` the
-    program is only good for timing. ``notes`` get what each pass made. ``lend``: each pass leaves the residual stream
-    behind every so many layers in DRAM, for a network that reads it. ``borrow``: where a network finds those rows.
+    choose. ``values``: least 8-bit probability for which a cached value is loaded, by list; 0: all values are.
+    ``among``: mappings, of which the first that fits is taken; by default all. Without ``checked`` the program is only
+    good for timing. ``notes`` get what each pass made. ``lend``: each pass leaves the residual stream behind every so
+    many layers in DRAM, for a network that reads it. ``borrow``: where a network finds those rows.
 
     Raises:
         CompileError: it does not fit the configuration; the message says what to change.
@@ -63,6 +65,9 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
     if borrows != (borrow is not None):
         raise CompileError("a network that reads rows of another one needs borrow=, which no other takes: give where "
                            "they stand")
+    if values and (batch > 1 or pool or pages or standard or not fused):
+        raise CompileError("values by list are for a sequence alone, a cache in order and fused operators: compile "
+                           "with batch=1 and without pool, pages or standard")
     if network.graph.encoder:
         raise CompileError("an encoder takes whole sequences and has no cache: compile it with `gemmule run model`")
     check_exponentials(network.graph, config)
@@ -73,7 +78,7 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
     if borrow:
         borrow.lent.check(network.graph, config.dim)
     plain = PassEntry(kind, network, config, rows=rows, batch=batch, context=context, tokens=tokens, pool=pool,
-                      fused=fused, standard=standard, among=among, pages=pages, lends=lends,
+                      fused=fused, standard=standard, among=among, pages=pages, values=values, lends=lends,
                       borrows=borrow.lent if borrow else None)
     run_fitting(plain, notes)
     layout = plain.layout

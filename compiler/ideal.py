@@ -34,23 +34,26 @@ class Ideal:
 
 
 def ideal(graph: Graph, rows: int, context: int, *, wanted: int, tokens: bool, batch: int = 1,
-          left: Sequence[int] = ()) -> Ideal:
+          left: Sequence[int] = (), heads: Sequence[int] = ()) -> Ideal:
     """A pass of ``rows`` new rows behind ``context`` cached ones; ``wanted`` rows give logits, or tokens.
 
     Of each sequence of a batch as many. An encoder takes whole sequences: nothing is cached or left out, and behind its
-    layers only first rows count. ``left``: by layer, rows that it leaves behind its attention; by default all.
+    layers only first rows count. ``left``: by layer, rows that it leaves behind its attention; ``heads``: those that it
+    leaves to the next; by default all.
     """
     return sum(ideal_by_operation(graph, rows, context, wanted=wanted, tokens=tokens, batch=batch,
-                                  left=left).values(), Ideal())
+                                  left=left, heads=heads).values(), Ideal())
 
 
 def ideal_by_operation(graph: Graph, rows: int, context: int, *, wanted: int, tokens: bool,
-                       batch: int = 1, left: Sequence[int] = ()) -> dict[str, Ideal]:
+                       batch: int = 1, left: Sequence[int] = (), heads: Sequence[int] = ()) -> dict[str, Ideal]:
     """The same by operation, all layers together: names without the layer's number."""
     found: dict[str, Ideal] = {}
     every, pairs = batch * rows, batch * (rows * context + rows * (rows + 1) // 2)
     angles = next((node.name for node in graph.nodes if isinstance(node, Rope)), None)
+    fewer = _columns_left(graph, heads)
     for node in graph.nodes:
+        node = node.model_copy(update=fewer.get(node.name, {}))
         match node:
             case Linear(plane=Plane.HIGH):  # its weights are those of the low plane
                 part = Ideal(weights=3 * node.columns, macs=every * node.depth * node.columns)
@@ -81,6 +84,17 @@ def ideal_by_operation(graph: Graph, rows: int, context: int, *, wanted: int, to
         if isinstance(node, Attention) and node.layer is not None and node.layer < len(left):
             rows = left[node.layer]
             every = batch * rows
+    return found
+
+
+def _columns_left(graph: Graph, heads: Sequence[int]) -> dict[str, dict[str, int]]:
+    """By operation that has some of the heads: its columns, or its depth."""
+    found: dict[str, dict[str, int]] = {}
+    for node in graph.attentions:
+        if node.layer and node.layer <= len(heads):
+            size = heads[node.layer - 1] * node.head_dim
+            found |= {name: {"columns": size} for name in (node.name, node.query, node.key, node.value)}
+            found |= {reader.name: {"depth": size} for reader in graph.readers(node.name)}
     return found
 
 

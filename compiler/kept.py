@@ -70,23 +70,24 @@ def loop_kept(network: Network, sha256: str, config: Config, *, effort: int, row
 
 
 def prefill_kept(network: Network, sha256: str, program: ModelProgram, *, effort: int, rows: int | None,
-                 base_address: int) -> PrefillProgram | None:
+                 base_address: int, values: int = 0) -> PrefillProgram | None:
     """:func:`gemmule.compiler.search.prefill.best_prefill`, likewise.
 
     Raises:
         CompileError: ``rows`` are given, and do not fit.
     """
-    options = {"effort": effort, "rows": rows, "base_address": base_address, "beside": _digest(program)}
+    options = {"effort": effort, "rows": rows, "base_address": base_address, "beside": _digest(program),
+               "values": values}
     return _kept(_PREFILL, _path(sha256, program.config, options), lambda: best_prefill(
-        network, program, effort=effort, rows=rows, base_address=base_address))
+        network, program, effort=effort, rows=rows, base_address=base_address, values=values))
 
 
-def narrow_kept(network: Network, sha256: str, program: ModelProgram, *,
-                base_address: int) -> tuple[ModelProgram, ...]:
+def narrow_kept(network: Network, sha256: str, program: ModelProgram, *, base_address: int,
+                values: int = 0) -> tuple[ModelProgram, ...]:
     """:func:`gemmule.compiler.search.narrow.narrow_programs`, likewise."""
-    options = {"base_address": base_address, "beside": _digest(program), "narrow": True}
+    options = {"base_address": base_address, "beside": _digest(program), "narrow": True, "values": values}
     return _kept((tuple,), _path(sha256, program.config, options),
-                 lambda: narrow_programs(network, program, base_address=base_address))
+                 lambda: narrow_programs(network, program, base_address=base_address, values=values))
 
 
 def selection_kept(network: Network, sha256: str, program: ModelProgram, *, first: int, last: int, base_address: int,

@@ -11,7 +11,7 @@ from gemmule.sw.errors import InputError
 
 __all__ = [
     "ACTIVATION", "ADAPTIVE_MOST", "ARCHITECTURES", "ATTENTION", "BACKENDS", "BATCH", "BITS", "CATEGORIES", "COMMANDS",
-    "COMPUTES", "CONTEXTS", "DATAFLOWS", "DEFAULT", "DRAFTS", "ENGINES", "FUSION", "KV_CACHES",
+    "COMPUTES", "CONTEXTS", "DATAFLOWS", "DEFAULT", "Decimals", "DRAFTS", "ENGINES", "FUSION", "KV_CACHES",
     "LAUNCHES", "LAYER_SEARCHES", "LENGTHS", "METHODS_OF_ROUNDING",
     "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "OVERFLOWS", "PHASES", "POSITION", "PREFILL", "PRESETS",
     "PROGRAMS", "PROMPTS_BYTES", "PROMPT_BYTES", "REQUESTS", "ROWS", "SCORES", "SEARCHES", "SEED", "SEEDS",
@@ -91,6 +91,28 @@ class Range:
         if not self.low <= value <= self.high:
             why = f" ({self.why})" if self.why else ""
             raise InputError(f"{option} must be from {self.low} to {self.high}{why}, not {value}")
+        return value
+
+
+@dataclass(frozen=True)
+class Decimals:
+    """A number option's range, both ends included."""
+
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        """As help shows it."""
+        return f"{self.low:g} to {self.high:g}"
+
+    def check(self, option: str, value: float) -> float:
+        """``value``.
+
+        Raises:
+            InputError: it is outside.
+        """
+        if not self.low <= value <= self.high:
+            raise InputError(f"{option} must be from {self.low:g} to {self.high:g}, not {value:g}")
         return value
 
 

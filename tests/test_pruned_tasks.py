@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -81,10 +82,16 @@ def test_summary() -> None:
                                    "subsequence": 0, "tokens": 3}
 
 
+def _fields(schedule: dict[str, Any] | None) -> dict[str, Any]:
+    """Without what it does not say: results may be older than a key."""
+    return {name: value for name, value in (schedule or {}).items() if value is not None}
+
+
 def test_committed_answers() -> None:
     """As many of each schedule, right where they have the number; the page has the numbers of the results."""
     found = json.loads((ROOT / "docs" / "results" / "pruned_tasks.json").read_text())
-    assert found["schedules"] == {name: asdict(schedule) if schedule else None for name, schedule in CHOSEN.items()}
+    assert {name: _fields(schedule) for name, schedule in found["schedules"].items()} == {
+        name: _fields(asdict(schedule) if schedule else None) for name, schedule in CHOSEN.items()}
     for rows in (found["needle"], found["summaries"]):
         assert len({sum(row["schedule"] == name for row in rows) for name in NAMES}) == 1
     assert all(row["right"] is right(row["answer"], row["number"]) for row in found["needle"])

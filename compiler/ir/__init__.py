@@ -4,6 +4,7 @@ from gemmule.compiler.ir.cache import Cache
 from gemmule.compiler.ir.float_interpreter import FloatInterpreter
 from gemmule.compiler.ir.functions import activate
 from gemmule.compiler.ir.graph import FamilyName, Graph, Network, listing
+from gemmule.compiler.ir.head_pruning import HeadPruning
 from gemmule.compiler.ir.integer_interpreter import IntegerInterpreter
 from gemmule.compiler.ir.nodes import (
     RESCALE_BITS,
@@ -38,7 +39,8 @@ from gemmule.compiler.ir.token_pruning import TokenPruning
 
 __all__ = [
     "RESCALE_BITS", "Activation", "Add", "AnyNode", "Attention", "Borrowed", "Cache", "DType", "Embedding",
-    "FamilyName", "FloatInterpreter", "Form", "Function", "Graph", "IntegerInterpreter", "Linear", "Network", "Node",
+    "FamilyName", "FloatInterpreter", "Form", "Function", "Graph", "HeadPruning", "IntegerInterpreter", "Linear",
+    "Network", "Node",
     "Norm", "Pages", "Plane", "Position", "Product", "PruningInterpreter", "Rope", "RopeScaling", "Rows", "Signature",
     "Softmax", "Tensor", "TokenPruning", "Type", "activate", "form_of", "layer_part", "listing", "residuals",
     "signature", "softmax_of",

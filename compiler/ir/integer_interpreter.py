@@ -119,11 +119,18 @@ def _typed(node: Node, value: np.ndarray) -> np.ndarray:
 class IntegerInterpreter:
     """Runs a network in integers on the host."""
 
-    def __init__(self, network: Network, pages: Pages | None = None) -> None:
-        """``pages``: rows attend to pages of the cache that they choose."""
+    def __init__(self, network: Network, pages: Pages | None = None, values: int = 1) -> None:
+        """``pages``: rows attend to pages of the cache that they choose. ``values``: 8-bit probabilities below it meet
+        no value; only those that are 0 do not.
+        """
         if not network.graph.integer:
             raise CompileError("the integer interpreter takes a quantised network: `gemmule import` makes one")
-        self.network, self.pages = network, pages
+        if values > 1 and any(node.block or not node.causal for node in network.graph.attentions):
+            raise CompileError("values are left out by exact attention over a cache: import the network with "
+                               "--attention exact, or load all values")
+        self.network, self.pages, self.values = network, pages, values
+        self.mass = np.zeros(2, dtype=np.int64)
+        """8-bit probabilities so far, and those of them that met a value, where some do not; of a prefix none."""
         self._importance: dict[str, np.ndarray] | None = None
         self._kept: dict[str, np.ndarray] = {}
         """int8 weights of int4 ones, by tensor."""
@@ -334,19 +341,30 @@ class IntegerInterpreter:
             t, seen = numerics.scores(products, mult[:, None], shift[:, None]), masks[kv].reshape(count * rows, -1)
             if node.block or node.prefix:
                 each = [online_softmax(scores, values[head], masks[head], node.block, kind=node.kind) if node.block
-                        else prefixed_softmax(scores, values[head], masks[head], node.prefix, kind=node.kind)
+                        else prefixed_softmax(scores, values[head], masks[head], node.prefix, kind=node.kind,
+                                              met=self._met if self.values > 1 else None)
                         for scores, head in zip(np.split(t, count), kv, strict=True)]
                 mixed, reciprocal, length = (np.concatenate(found) for found in zip(*each, strict=True))
             else:
                 p, total = numerics.row_probabilities(t, numerics.row_max(t, seen), seen, kind=node.kind)
-                reciprocal, length = numerics.softmax_reciprocal(total)
+                p = self._met(p)
+                reciprocal, length = numerics.softmax_reciprocal(numerics.kept_sum(p) if self.values > 1 else total)
                 mixed = exact_matmul(p.reshape(count, rows, -1), values[kv]).reshape(count * rows, size)
             if self._importance is not None:
                 self._note(node, kv, t, seen, reciprocal, length)
+            bits = numerics.KEPT_BITS if self.values > 1 else 0
             found[some] = numerics.saturate(numerics.requant_row(
-                mixed, reciprocal, length, mult_back, shift_back), 8).reshape(count, rows, size)
+                mixed, reciprocal, length, mult_back, shift_back + bits), 8).reshape(count, rows, size)
         return found.transpose(1, 0, 2).reshape(rows, -1)
 
+
+    def _met(self, probabilities: np.ndarray) -> np.ndarray:
+        """Those of 8 bits that are large enough to meet a value; contexts are divided by their sum."""
+        if self.values <= 1:
+            return probabilities
+        kept = numerics.at_least(probabilities, self.values)
+        self.mass += int(probabilities.sum()), int(kept.sum())
+        return kept
 
     def _note(self, node: Attention, kv: np.ndarray, t: np.ndarray, seen: np.ndarray, reciprocal: np.ndarray,
               length: np.ndarray) -> None:

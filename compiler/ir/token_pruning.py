@@ -3,7 +3,8 @@
 Behind a layer's attention the rows that were attended to least leave the network for good. The importance of a row is
 what all rows attend to it, summed over heads: in that layer (Learned Token Pruning, Kim et al. 2022, there as a mean),
 or in all layers since rows last left (SpAtten, Wang et al. 2021, sums over all layers). How many stay is fixed by a
-schedule, so time and memory are known beforehand.
+schedule, so time and memory are known beforehand. A schedule may also say how many heads stay
+(:mod:`gemmule.compiler.ir.head_pruning`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 from gemmule import numerics
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir.graph import Graph
+from gemmule.compiler.ir.head_pruning import HeadPruning
 
 __all__ = ["IMPORTANCE", "TokenPruning", "chosen_rows", "importance_shift"]
 
@@ -32,7 +34,7 @@ class TokenPruning:
         CompileError: it is none; the message says which number breaks which rule.
     """
 
-    layers: tuple[float | int, ...]
+    layers: tuple[float | int, ...] = (1.0,)
     """By layer, the rows that are left behind its attention: shares of the sequence (floats), or numbers of rows
     (ints). Layers that are not named leave what there is."""
     first: int = 1
@@ -41,6 +43,8 @@ class TokenPruning:
     """The last ones ([SEP])."""
     importance: str = "layer"
     """One of :data:`IMPORTANCE`."""
+    heads: HeadPruning | None = None
+    """Heads leave too, by this schedule."""
 
     def __post_init__(self) -> None:
         kinds = {type(value) for value in self.layers}
@@ -74,10 +78,10 @@ class TokenPruning:
         """Refuse a network, or a length of its sequences, that the schedule is not for.
 
         Raises:
-            CompileError: it has fewer layers or rows, or is none of whose rows any may leave.
+            CompileError: it has fewer layers, rows or heads, or is none of whose rows any may leave.
         """
         if not graph.encoder:
-            raise CompileError("rows leave an encoder only, and this is a decoder: prune its cache instead")
+            raise CompileError("rows and heads leave an encoder only, and this is a decoder: prune its cache instead")
         if len(self.layers) > graph.layers:
             raise CompileError(f"layers must be at most {graph.layers}, which the network has, not {len(self.layers)}: "
                                f"leave out those from layer {graph.layers} on")
@@ -86,6 +90,8 @@ class TokenPruning:
                                f"{self.layers[0]}: keep fewer, or take longer sequences")
         if graph.heads and not self.first:
             raise CompileError("first must be at least 1 where a classifier reads the first row, not 0")
+        if self.heads:
+            self.heads.schedule(graph)
 
     def rows(self, sequence: int) -> list[int]:
         """Rows that each named layer leaves of a sequence of so many."""

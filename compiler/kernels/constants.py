@@ -17,8 +17,8 @@ from gemmule.numerics import BYTE_TABLE_ENTRIES, WORD_TABLE_ENTRIES, rshr, satur
 from gemmule.operands import BIAS_ROWS, COLUMN_ROWS, GAMMA_ROWS
 from gemmule.timing import ceil_div
 
-__all__ = ["AngleRows", "ColumnRows", "EmbeddingRows", "GammaRows", "ListedWeights", "PositionRows", "PrefixRows",
-           "TableRows", "PackedWeights", "WordRows"]
+__all__ = ["AngleRows", "ColumnRows", "EmbeddingRows", "FixedRows", "GammaRows", "ListedWeights",
+           "PackedWeights", "PositionRows", "PrefixRows", "TableRows", "WordRows"]
 
 
 def _pick(values: np.ndarray, lanes: np.ndarray) -> np.ndarray:
@@ -170,6 +170,28 @@ class GammaRows:
         if self.node.mean:
             parts.append(_words(network.tensor(self.node, "beta"), config.dim))
         return np.concatenate(parts, axis=1).reshape(-1)
+
+
+@dataclass(frozen=True)
+class FixedRows:
+    """Bytes that are the same for every network."""
+
+    name: str
+    content: bytes
+
+    @property
+    def size(self) -> int:
+        return len(self.content)
+
+    @property
+    def key(self) -> Hashable:
+        return "fixed", self.name
+
+    def groups(self, dim: int) -> tuple[FixedRows]:
+        return (self,)
+
+    def pack(self, network: Network, config: Config) -> np.ndarray:
+        return np.frombuffer(self.content, dtype=np.uint8)
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,7 +32,7 @@ from gemmule.compiler.place import Cut, cut_evenly
 from gemmule.isa import Dyn, Length, MatrixFlag, Unit
 from gemmule.timing import ceil_div
 
-__all__ = ["Ring", "Tile", "between", "linear_tiles"]
+__all__ = ["Piece", "Ring", "Tile", "between", "linear_tiles", "multiply"]
 
 
 MOST_OFFSET = (1 << 32) - 1
@@ -78,7 +78,7 @@ class Tile:
 
 
 @dataclass(frozen=True)
-class _Piece:
+class Piece:
     """A product's part of the depth: tiles ``first`` .. of a span."""
 
     span: Span
@@ -106,7 +106,7 @@ def linear_tiles(b: Builder, ring: Ring, node: Linear, spans: Sequence[Span], la
     total, most = len(lanes) // dim, max(1, ring.acc_rows // stride)
     groups = min(most, ring.rows // whole) or 1
     pieces = _pieces(spans, form, b, ring.rows) if whole > ring.rows else [
-        [_Piece(span, 0, span.groups(dim)) for span in spans]]
+        [Piece(span, 0, span.groups(dim)) for span in spans]]
     if not pieces:
         raise CompileError(
             f"{node.name}: a ring slot of {ring.rows} rows must hold one tile of weights, {form.rows(config, 1)} rows: "
@@ -125,7 +125,7 @@ def linear_tiles(b: Builder, ring: Ring, node: Linear, spans: Sequence[Span], la
             for begin in range(0, count, groups):
                 columns = lanes[(first + begin) * dim:(first + min(begin + groups, count)) * dim]
                 for number, piece in enumerate(pieces):
-                    _multiply(b, ring, node, form, piece, columns, acc + begin * stride, stride, number > 0,
+                    multiply(b, ring, node, form, piece, columns, acc + begin * stride, stride, number > 0,
                               b.m if m is None else m, dyn)
             behind = At(parameters, block * rows[0] + at * rows[-1])
             yield Tile(acc, stride, first, count, At(parameters, at * rows[0]),
@@ -173,10 +173,10 @@ def _tapered(total: int, most: int) -> Iterator[Cut]:
         first += count
 
 
-def _pieces(spans: Sequence[Span], form: WeightFormat, b: Builder, rows: int) -> list[list[_Piece]]:
+def _pieces(spans: Sequence[Span], form: WeightFormat, b: Builder, rows: int) -> list[list[Piece]]:
     """Each span's depth in nearly equal parts that fit ``rows``; empty when a tile does not."""
     config, step = b.config, form.tiles(b.config)
-    found: list[list[_Piece]] = []
+    found: list[list[Piece]] = []
     for span in spans:
         tiles = span.groups(config.dim)
         most = max((n for n in range(step, tiles + step, step) if form.rows(config, n) <= rows), default=0)
@@ -184,11 +184,11 @@ def _pieces(spans: Sequence[Span], form: WeightFormat, b: Builder, rows: int) ->
             return []
         units = ceil_div(tiles, step)
         for first, count in cut_evenly(units, ceil_div(units, most // step)):
-            found.append([_Piece(span, first * step, min(count * step, tiles - first * step))])
+            found.append([Piece(span, first * step, min(count * step, tiles - first * step))])
     return found
 
 
-def _multiply(b: Builder, ring: Ring, node: Linear, form: WeightFormat, pieces: Sequence[_Piece], columns: np.ndarray,
+def multiply(b: Builder, ring: Ring, node: Linear, form: WeightFormat, pieces: Sequence[Piece], columns: np.ndarray,
               acc: At, stride: int, more: bool, m: Length, dyn: tuple[Dyn, int, int]) -> None:
     """Load the weights of some depth of a chunk and multiply; ``stride``: accumulator rows of a column group."""
     config, dim = b.config, b.config.dim

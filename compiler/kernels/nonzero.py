@@ -1,17 +1,14 @@
 """Products of rows that are mostly zero: only those weights are loaded that meet something else.
 
-The weights of such a linear lie row by row in DRAM, one row for each column of its input. Column sums of the input say
-which columns are zero in every row of the pass (importance); the select unit lists the others, and packs the input's
-columns in the order of the list. Blocks of the list are gathered and multiplied while a comparison still finds
-something in the packed columns, so what is not loaded is multiplied by zero: the result is that of all weights, bit for
-bit. A block's predicate is computed ahead of it, so blocks take turns in all predicates.
+The weights of such a linear lie row by row in DRAM, one row for each column of its input. The columns that are not zero
+are listed, and blocks of their weights gathered and multiplied (:mod:`gemmule.compiler.kernels.listed`). What is not
+loaded is multiplied by zero: the result is that of all weights, bit for bit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import count
-from typing import Any
 
 import numpy as np
 
@@ -20,17 +17,16 @@ from gemmule.compiler.ir import Linear
 from gemmule.compiler.kernels.constants import ColumnRows, ListedWeights
 from gemmule.compiler.kernels.layout import Span
 from gemmule.compiler.kernels.linear import Ring, Tile
+from gemmule.compiler.kernels.listed import BLOCK, NonzeroColumns
 from gemmule.compiler.kernels.virtual import STATIC, At, Bank, Buffer, Builder
 from gemmule.compiler.place import Cut, cut_evenly
-from gemmule.isa import NUM_PREDICATES, CommitFlag, KeysFlag, MatrixFlag, MoveFlag, SOp, TopKFlag, Unit
+from gemmule.isa import NUM_PREDICATES, MatrixFlag
 from gemmule.timing import ceil_div
 
 __all__ = ["LISTED", "nonzero_tiles"]
 
 LISTED = "listed weights"
 """Region of the weights, [column of the input][column of the result]."""
-BLOCK = 32
-"""Rows of weights of a block at most: half a block more than needed is loaded on average."""
 
 
 def nonzero_tiles(b: Builder, ring: Ring, node: Linear, span: Span, lanes: np.ndarray) -> Iterator[Tile]:
@@ -62,48 +58,31 @@ class _Columns:
 
     def __init__(self, b: Builder, ring: Ring, node: Linear, span: Span, part: range, offset: int, size: int) -> None:
         """``size``: bytes of a row of weights, from ``offset`` on."""
-        self.b, self.ring, self.node, self.span, self.part = b, ring, node, span, part
+        self.b, self.ring, self.part = b, ring, part
         self.offset, self.size = offset + part.start * size, size
-        self.first = b.config.list_entries - len(part)
-        if self.first < 2 * b.rows:
+        list_at = b.config.list_entries - len(part)
+        if list_at < 2 * b.rows:
             raise CompileError(
                 f"{node.name}: the index list must hold {2 * b.rows + len(part)} entries, tokens, positions and "
                 f"columns that are not zero, not {b.config.list_entries}: raise list_entries, or load all weights")
-        self.source = span.at + part.start // b.config.dim * span.stride
-        self.packed = At(Buffer(f"{node.name} packed", len(part) // b.config.dim * span.stride, Bank.OPERAND))
+        self.columns = NonzeroColumns(
+            b, node.name, source=span.at + part.start // b.config.dim * span.stride, stride=span.stride, m=b.m,
+            packed=At(Buffer(f"{node.name} packed", len(part) // b.config.dim * span.stride, Bank.OPERAND)),
+            list_at=list_at)
 
     def write(self, columns: Sequence[Cut], sums: Sequence[At]) -> None:
         """List, pack, and multiply what is there with every cut of the columns."""
-        self._list()
         b, dim, depth = self.b, self.b.config.dim, len(self.part)
+        self.columns.list_columns(depth)
         predicate = count()
         for acc, (first, groups) in zip(sums, columns, strict=True):
             block = min(max(dim, BLOCK), self.ring.rows // groups // dim * dim)
             for at in range(0, depth, block):
-                rows = min(block, depth - at)
-                number = 1 + next(predicate) % (NUM_PREDICATES - 1) if at or self.part.start else 0
-                packed = self.packed + at // dim * self.span.stride
-                if number:
-                    self._select(SOp.COMPARE, "is there more", src0=packed, src0_stride=self.span.stride, m=b.m, n=rows,
-                                 aux=1, number=number)
-                slot = At(self.ring.take())
-                b.add(Unit.LOAD, f"{self.node.name}: weights by list", region=LISTED, flags={MoveFlag.INDEXED},
-                      offset=self.offset + first * dim, stride=self.size, bytes=groups * dim, row=slot, row_stride=1,
-                      block_stride=rows, rows=rows, list=self.first + at, last_index=depth - 1, predicate=number)
-                b.add(Unit.MATRIX, f"{self.node.name}: {groups} groups of weights by list",
-                      flags={MatrixFlag.ACCUMULATE} if at or self.part.start else set(), a_row=packed,
-                      a_stride=self.span.stride, b_row=slot, b_stride=rows, c_row=acc, c_stride=b.rows, m=b.m,
-                      n=groups * dim, k=rows, predicate=number)
-
-    def _list(self) -> None:
-        """Numbers of the columns that are not zero, then of the others; and the rows' columns in this order."""
-        n, stride, m = len(self.part), self.span.stride, self.b.m
-        self._select(SOp.COMMIT, "no importance yet", CommitFlag.CLEAR, n=n)
-        self._select(SOp.IMPORTANCE, "columns that are not zero", src0=self.source, src0_stride=stride, m=m, n=n)
-        self._select(SOp.COMMIT, "their sums", n=n)
-        self._select(SOp.KEYS, "keys of sums", KeysFlag.FROM_IMPORTANCE, n=n)
-        self._select(SOp.TOP_K, "their list", TopKFlag.NONZERO, n=n, k=1, dst=self.first)
-        self._select(SOp.PACK, "packed columns", src0=self.source, src0_stride=stride, m=m, n=n, dst=self.packed)
-
-    def _select(self, op: SOp, note: str, *flags: int, **fields: Any) -> None:
-        self.b.add(Unit.SELECT, f"{self.node.name}: {note}", op=op, flags=flags, **fields)
+                rows, begun = min(block, depth - at), bool(at or self.part.start)
+                self.columns.multiply(
+                    at, rows, 1 + next(predicate) % (NUM_PREDICATES - 1) if begun else 0, At(self.ring.take()), rows,
+                    f"{groups} groups of weights",
+                    {"region": LISTED, "offset": self.offset + first * dim, "stride": self.size,
+                     "bytes": groups * dim, "last_index": depth - 1},
+                    {"c_row": acc, "c_stride": b.rows, "n": groups * dim,
+                     "flags": {MatrixFlag.ACCUMULATE} if begun else set()})

@@ -16,7 +16,7 @@ from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Network
 from gemmule.compiler.kernels.contents import Constant, Contents
 from gemmule.config import Config
-from gemmule.isa import Command, Dyn, Length, RequantFlag, Unit, VOp
+from gemmule.isa import Command, Dyn, Length, RequantFlag, SOp, Unit, VOp
 from gemmule.operands import Memory
 
 __all__ = [
@@ -95,6 +95,13 @@ class VirtualCommand:
     def buffers(self) -> tuple[Buffer, ...]:
         """Buffers that it touches."""
         return tuple(value.buffer for value in self.fields.values() if isinstance(value, At))
+
+    @property
+    def predicate_made(self) -> int | None:
+        """The predicate that it makes, if it makes one."""
+        number = self.fields["number"] if self.unit is Unit.SELECT and self.op == SOp.COMPARE else None
+        assert number is None or isinstance(number, int)
+        return number
 
     @property
     def residual_mult(self) -> int | None:
@@ -195,6 +202,8 @@ class LengthReg:
     """Columns that are left and largest ones so far."""
     SCALE = 14
     """First of the two that hold a launch's scaling of logits."""
+    TURN = 14
+    """Of a decoder that loads values by list: turns that a loop has done. No pair of scalings has it then."""
 
 
 @dataclass
@@ -226,6 +235,8 @@ class Builder:
     """1, or 0 for a launch that needs no constants now: its block is empty."""
     placed: dict[Hashable, int] = field(default_factory=dict)
     """By region and contents: where they are."""
+    predicate: int = 0
+    """Of commands that name none: they only run if this is 1."""
     contents: Contents | None = None
     """Where a program beside this one has them all: nothing is placed."""
 
@@ -251,7 +262,14 @@ class Builder:
             **fields: Value) -> None:
         """Append a command."""
         self.items.append(VirtualCommand(unit=unit, op=int(op), fields=fields, flags=frozenset(map(int, flags)),
-                                         dyn=dyn, note=note, region=region, predicate=predicate))
+                                         dyn=dyn, note=note, region=region, predicate=predicate or self.predicate))
+
+    @contextmanager
+    def when(self, predicate: int) -> Iterator[None]:
+        """Commands that are appended inside only run if this predicate is 1."""
+        outer, self.predicate = self.predicate, predicate
+        yield
+        self.predicate = outer
 
     def control(self, *items: SetDisplacement | Command) -> None:
         """Append control commands."""

@@ -7,6 +7,7 @@ from typing import Any
 from gemmule.compiler.errors import AccumulatorError, CheckError, CompileError
 from gemmule.compiler.ir import Attention
 from gemmule.compiler.kernels.attention.selecting import SelectingMapping
+from gemmule.compiler.kernels.attention.values import ValuesMapping
 from gemmule.compiler.kernels.virtual import LengthReg
 from gemmule.compiler.passes.allocate import scratchpad_peak
 from gemmule.compiler.passes.entry import Entry
@@ -79,7 +80,8 @@ def pass_bounds(mapping: DecoderMapping, attention: Attention, config: Config) -
     """What length registers may hold in a pass."""
     context = mapping.attention.context
     selecting = isinstance(mapping.attention, SelectingMapping)
-    return {
+    values = mapping.attention if isinstance(mapping.attention, ValuesMapping) else None
+    return ({LengthReg.TURN: (0, values.part // values.turn)} if values else {}) | {
         LengthReg.ROWS: (1, mapping.each), LengthReg.CONTEXT: (0, context - 1), LengthReg.WANTED: (0, mapping.rows),
         LengthReg.FIRST_WANTED: (0, context if selecting else mapping.rows - 1), LengthReg.LEFT: (0, context),
         LengthReg.ROW: (0, mapping.attention.moved(attention, config.dim, mapping.each))}

@@ -74,14 +74,20 @@ def _buffers(item: Item) -> tuple[Buffer, ...]:
 
 
 def _earliest(items: Sequence[Item], rule: HoistRule) -> list[_Load]:
-    """Every moving load, behind what last touches its buffer, displaces its region, or loads what a launch changes."""
+    """Every moving load, behind what last touches its buffer, displaces its region, or loads what a launch changes.
+
+    One that a predicate may skip stays behind what makes its predicate.
+    """
     touched: dict[Buffer, int] = {}
+    compared: dict[int | None, int] = {}
+    """By predicate, the last item that makes it."""
     displaced: dict[str, int] = {}
     found: list[_Load] = []
     latest = gathered = -1
     for i, item in enumerate(items):
         if isinstance(item, VirtualCommand) and item.unit is Unit.LOAD and item.region in rule.regions:
             latest = max(latest, displaced.get(item.region or "", -1), gathered if item.region in STREAMS else -1,
+                         compared.get(item.predicate, -1),
                          *(touched.get(buffer, -1) for buffer in item.buffers))
             found.append(_Load(i, _behind_stores(items, latest) if rule.behind_stores else latest))
         elif isinstance(item, VirtualCommand) and item.unit is Unit.LOAD and item.region != CACHE:
@@ -92,7 +98,11 @@ def _earliest(items: Sequence[Item], rule: HoistRule) -> list[_Load]:
             else:
                 latest = i
         touched.update(dict.fromkeys(_buffers(item), i))
-        displaced.update({part.region: i for part in leaves([item]) if isinstance(part, SetDisplacement)})
+        for part in leaves([item]):
+            if isinstance(part, SetDisplacement):
+                displaced[part.region] = i
+            elif isinstance(part, VirtualCommand):
+                compared[part.predicate_made] = i
     return found
 
 

@@ -2,6 +2,7 @@
 
 Few loads are in flight at a time, however small they are, so small ones cost more than their bytes. A layer's
 parameters are at least two groups: the first rows are free again for the next layer while the last ones are in use.
+Loads that a predicate may skip stay by themselves.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ def join(items: Sequence[Item], config: Config) -> list[Item]:
     """The items with loads of neighbouring parameters as one, into a buffer of so many rows at most."""
     most = min(MOST_ROWS, config.spm_rows // SHARE)
     loads = [item for item in items
-             if isinstance(item, VirtualCommand) and item.unit is Unit.LOAD and item.region == STATIC]
+             if isinstance(item, VirtualCommand) and item.unit is Unit.LOAD and item.region == STATIC
+             and not item.predicate]
     half = -(-sum(_buffer(load).rows for load in loads) // 2)
     first: dict[int, VirtualCommand] = {}
     """By identity of a group's first load: the load of all."""

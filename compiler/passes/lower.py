@@ -20,6 +20,7 @@ from gemmule.compiler.kernels.attention.pages_mapping import PagesMapping, page_
 from gemmule.compiler.kernels.attention.selecting import SelectingAttention, SelectingMapping, chosen_words
 from gemmule.compiler.kernels.attention.shared import AttentionKernel, attention_rows, load_masks, load_nobody
 from gemmule.compiler.kernels.attention.standard import StandardAttention, StandardMapping
+from gemmule.compiler.kernels.attention.values import ValuesAttention, ValuesMapping
 from gemmule.compiler.kernels.attention.whole import WholeAttention, WholeMapping
 from gemmule.compiler.kernels.contents import Contents
 from gemmule.compiler.kernels.epilogue import Heads, add_to_residual, store_heads
@@ -300,6 +301,8 @@ class _Lowering:
         match self.mapping.attention:
             case SelectingMapping() as blocks:
                 return SelectingAttention(self.b, node, blocks, self.layers - 1, masks, self.nobody, self.cached)
+            case ValuesMapping() as blocks:
+                return ValuesAttention(self.b, node, blocks, self.layers - 1, masks, self.nobody, self.cached)
             case StandardMapping() as blocks:
                 return StandardAttention(self.b, node, blocks, self.layers - 1, masks, self.nobody, self.cached)
             case BlockMapping() as blocks:

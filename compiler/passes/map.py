@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, groupby, product
 
@@ -14,6 +14,7 @@ from gemmule.compiler.kernels.attention.online import OnlineMapping
 from gemmule.compiler.kernels.attention.pages_mapping import PagesMapping
 from gemmule.compiler.kernels.attention.shared import AttentionMapping, attention_rows
 from gemmule.compiler.kernels.attention.standard import StandardMapping
+from gemmule.compiler.kernels.attention.values import ValuesMapping
 from gemmule.compiler.kernels.attention.whole import WholeMapping
 from gemmule.compiler.layout import WeightFormat
 from gemmule.config import Config
@@ -82,26 +83,27 @@ class Choice:
 
 def choices(graph: Graph, config: Config, *, rows: int, batch: int, context: int, tokens: bool,
             pool: int = 0, fused: bool = True, standard: bool = False, cache: KvLayout | None = None,
-            pages: Pages | None = None) -> list[Choice]:
+            pages: Pages | None = None, values: int = 0) -> list[Choice]:
     """All choices by preference: banks by class first.
 
     Raises:
         CompileError: as :func:`mappings`.
     """
     every = mappings(graph, config, rows=rows, batch=batch, context=context, tokens=tokens, pool=pool, fused=fused,
-                     standard=standard, cache=cache, pages=pages)
+                     standard=standard, cache=cache, pages=pages, values=values)
     found = [tuple(alike) for _, alike in groupby(every, lambda mapping: (mapping.attention, mapping.ring_rows))]
     return [Choice(alike, apart) for apart in (True, False) for alike in found]
 
 
 def mappings(graph: Graph, config: Config, *, rows: int, batch: int, context: int, tokens: bool,
              pool: int = 0, fused: bool = True, standard: bool = False, cache: KvLayout | None = None,
-             pages: Pages | None = None) -> Iterator[DecoderMapping]:
+             pages: Pages | None = None, values: int = 0) -> Iterator[DecoderMapping]:
     """Choices: scores kept rather than computed twice, larger blocks, more of them a turn, a larger ring.
 
     ``rows`` of each of ``batch`` sequences; ``pool``: rows of a cache by list, for a sequence alone. ``standard``:
     scores and probabilities through DRAM. ``cache``: of a program beside this one, which this one goes on with.
-    ``pages``: rows choose what they attend to.
+    ``pages``: rows choose what they attend to. ``values``: least 8-bit probability for which a value is loaded; 0: all
+    are.
 
     Raises:
         CompileError: more rows than statistics or bitmaps take, or more sequences than a batch; a cache by list in the
@@ -116,8 +118,14 @@ def mappings(graph: Graph, config: Config, *, rows: int, batch: int, context: in
     if every > most:
         raise CompileError(f"rows of a launch times the heads that share a KV head must be from 1 to {most}, not "
                            f"{every}: use fewer rows")
-    ways = _pages(node, config, rows, context, pages) if pages else _attentions(
-        node, config, rows=rows, batch=batch, context=context, pool=pool, standard=standard, cache=cache)
+    ways: Iterable[AttentionMapping]
+    if pages:
+        ways = _pages(node, config, rows, context, pages)
+    elif values:
+        ways = _values(node, config, rows, context, values, cache)
+    else:
+        ways = _attentions(node, config, rows=rows, batch=batch, context=context, pool=pool, standard=standard,
+                           cache=cache)
     for attention in ways:
         in_place = isinstance(attention, WholeMapping) and attention.in_place(node)
         for ring_rows, slots, share in _rings(graph, config, small=not isinstance(attention, WholeMapping)):
@@ -263,6 +271,24 @@ def _pages(node: Attention, config: Config, rows: int, context: int, pages: Page
             continue
         fits = True
         yield made
+
+
+def _values(node: Attention, config: Config, rows: int, context: int, least: int,
+            cache: KvLayout | None) -> Iterator[BlockMapping]:
+    """Blocks, with values by list where that saves time, else with all values; smaller probabilities than ``least``
+    count as 0 in both.
+
+    Raises:
+        CompileError: the network's attention is online, or the device has too few contexts of statistics.
+    """
+    if node.block:
+        raise CompileError("values by list need exact attention, not online: import the network with --attention exact")
+    if least > 1 and config.stat_contexts < 2:
+        raise CompileError(f"probabilities below {least} count as 0 with at least 2 stat_contexts, not "
+                           f"{config.stat_contexts}: raise it, or use 1, with which zeros alone are left out")
+    for blocks in _blocks(node, config, rows, context, cache=cache):
+        made = replace(blocks, least=least)
+        yield ValuesMapping.of(made, node, config, rows) or made
 
 
 def _online(node: Attention, block: int, config: Config, rows: int, context: int) -> Iterator[OnlineMapping]:

@@ -15,7 +15,7 @@ from gemmule.compiler.errors import CompileError
 from gemmule.compiler.kernels.virtual import At, Buffer, Item, LengthReg, Loop, SetDisplacement, VirtualCommand, leaves
 from gemmule.config import Config
 from gemmule.control import params, set_length
-from gemmule.isa import MAX_LENGTH, PARAMS_WORDS, Command, Length, Source, Unit
+from gemmule.isa import MAX_LENGTH, PARAMS_WORDS, Command, COp, Length, Source, Target, Unit
 
 __all__ = ["LAYER_REGION", "LayerStrides", "in_line", "roll", "roll_ranges"]
 
@@ -130,6 +130,10 @@ class _Roller:
             self._compare(same, numbers)
         self.reset = {item.region for item in walked[0] if isinstance(item, SetDisplacement)}
         """Regions whose displacement the body sets itself."""
+        own = {item.fields["target_reg"] for item in walked[0] if isinstance(item, Command) and item.op == COp.SET
+               and item.fields["target"] == Target.LENGTH}
+        self.pairs = tuple(pair for pair in LengthReg.SCALINGS if not own & {pair, pair + 1})
+        """First registers of pairs for scalings: those that the body does not set itself."""
         self.places: dict[Halves, int] = {}
         self.slots: OrderedDict[Halves, int] = OrderedDict()
 
@@ -144,7 +148,7 @@ class _Roller:
         scaled = [tuple(step.fields.get(name, 0) for name in SCALING) for step in steps]
         differ = first.unit is Unit.VECTOR and len(set(scaled)) > 1
         left_out = {"offset"} | (set(SCALING) if differ else set())
-        kept = [(step.unit, step.op, step.flags, step.dyn, step.region, {
+        kept = [(step.unit, step.op, step.flags, step.dyn, step.region, step.predicate, {
             name: number.of(value) if isinstance(value, At) else value
             for name, value in step.fields.items() if name not in left_out})
             for step, number in zip(steps, numbers, strict=False)]
@@ -244,8 +248,8 @@ class _Roller:
 
     def _freed(self, count: int) -> tuple[int, ...]:
         """First registers of ``count`` neighbouring pairs: free ones, else those that were used longest ago."""
-        pairs, used = LengthReg.SCALINGS, {register: age for age, register in enumerate(self.slots.values())}
-        groups = [pairs[at:at + count] for at in range(0, len(pairs), count)]
+        pairs, used = self.pairs, {register: age for age, register in enumerate(self.slots.values())}
+        groups = [pairs[at:at + count] for at in range(0, len(pairs) - count + 1, count)]
         chosen = min(groups, key=lambda group: max(used.get(register, -1) for register in group))
         for scaling in [scaling for scaling, register in self.slots.items() if register in chosen]:
             del self.slots[scaling]

@@ -17,6 +17,7 @@ from gemmule.compiler.passes.footprints import Bounds
 from gemmule.compiler.place import round_up
 from gemmule.compiler.program import Program, Registers, Step
 from gemmule.config import Config
+from gemmule.isa import MoveFlag, Unit
 
 __all__ = ["COMMIT", "CommitEntry", "CommitProgram"]
 
@@ -61,6 +62,15 @@ class CommitProgram(Program):
         rows[:len(path) - moved] = np.array(path[moved:]) + position
         return Step(self.registers(position + moved, len(path) - moved, sequence),
                     ((self.symbols[PATH][0], rows.view(np.uint8)),))
+
+    def gathered(self, position: int, path: Sequence[int]) -> dict[int, np.ndarray]:
+        """Row numbers of each gather of :meth:`step`, by its place among the commands that run."""
+        moved = np.array([position + row for i, row in enumerate(path) if row != i], dtype=np.int64)
+        loop = next(at for at, command in enumerate(self.commands) if "body" in command.fields)
+        body = self.commands[loop].fields["body"]
+        gathers = [at for at in range(loop + 1, loop + 1 + body) if MoveFlag.INDEXED in self.commands[at].flags
+                   and self.commands[at].unit is Unit.LOAD]
+        return {at + turn * body: moved for turn in range(self.layout.runs // len(gathers)) for at in gathers}
 
     def extremes(self) -> list[Registers]:
         """Registers of launches at the ends of what they may hold."""

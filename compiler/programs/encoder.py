@@ -91,7 +91,7 @@ class EncoderEntry(_PhasedEntry[EncoderProgram]):
         super().__init__(config)
         self.network, self.split, self.cut, self.pruning = network, split, cut, pruning
         self.sequence, self.attention = cut.sequence, cut.attention
-        self.listed = cut.output.rows * cut.output.together if pruning else 0
+        self.listed = cut.output.rows * cut.output.together if pruning and pruning.pruning else 0
 
     def lower(self) -> Lowered:
         cut, split = self.cut, self.split
@@ -224,7 +224,7 @@ def map_encoder(network: Network, config: Config, operators: EncoderOperators, s
     """
     check_sequence(network.graph, config, sequence)
     layer, embed = operators.layers[0], operators.embed.embedding
-    choosing = operators.layers[pruning.pruning[0]].attend if pruning and pruning.pruning else layer.attend
+    kinds = _kinds(network, operators, pruning)
 
     def fitting(kind: str, candidates: Iterable[M], write: Callable[[EncoderPhases, M], list[Item]]) -> M:
         reason: CompileError | None = None
@@ -249,11 +249,22 @@ def map_encoder(network: Network, config: Config, operators: EncoderOperators, s
     return EncoderMapping(
         sequence=sequence, fused=fused,
         heads=fitting("queries, keys and values", blocks(attend.query, attend.key, attend.value),
-                      lambda phases, one: phases.project_heads(attend, one)),
+                      lambda phases, one: [item for kind in kinds for item in phases.project_heads(kind.attend, one)]),
         attention=fitting("attention", attention_mappings(attend.attention, config, sequence, standard),
-                          lambda phases, one: phases.attention(choosing, one)),
+                          lambda phases, one: [item for kind in kinds for item in phases.attention(kind.attend, one)]),
         output=fitting("attention's output", blocks(layer.output.linear),
                        lambda phases, one: [*phases.embedding(operators, one.rows, one.norm_rows),
-                                            *phases.project_contexts(layer, one)]),
+                                            *(item for kind in kinds for item in phases.project_contexts(kind, one))]),
         mlp=fitting("the MLP", blocks(layer.inner.up, layer.down.linear),
                     lambda phases, one: phases.mlp(layer, one)))
+
+
+def _kinds(network: Network, operators: EncoderOperators, pruning: TokenPruning | None) -> list[LayerOperators]:
+    """A layer of each kind that a schedule makes: those in which something counts, is chosen, or has left."""
+    heads = pruning.heads.schedule(network.graph) if pruning and pruning.heads else None
+    found: dict[tuple[bool, ...], LayerOperators] = {}
+    for number, layer in enumerate(operators.layers):
+        kind = (bool(pruning and pruning.adds(number)), bool(pruning and number in pruning.pruning),
+                bool(heads and heads.adds(number)), bool(heads and heads.choices(number)))
+        found.setdefault(kind, layer)
+    return list(found.values())

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Graph, Network, Rows, TokenPruning
 from gemmule.compiler.ir.cache import check_rows
+from gemmule.compiler.ir.head_pruning import HeadSchedule
 from gemmule.compiler.kernels.attention.choosing import KEPT_ROWS, kept_pitch, kept_words
+from gemmule.compiler.kernels.attention.heads.gates import HEADS_LEFT, flags_offset, skipped_commands
 from gemmule.compiler.kernels.contents import Constant
 from gemmule.compiler.kernels.embed import POSITIONS, TOKENS
 from gemmule.compiler.kernels.head.logits import ANSWERS
@@ -36,7 +39,7 @@ class EncoderProgram(Program):
     constants: Mapping[str, tuple[tuple[int, Constant], ...]]
     """Contents by region, (offset, content)."""
     pruning: TokenPruning | None = None
-    """Rows leave by this schedule."""
+    """Rows and heads leave by this schedule."""
 
     @property
     def max_rows(self) -> int:
@@ -90,6 +93,38 @@ class EncoderProgram(Program):
                 left = left[self.read(read_dram, KEPT_ROWS, at, 2 * count).view("<u2").astype(np.int64)]
             found.append(left)
         return found
+
+    @cached_property
+    def heads(self) -> HeadSchedule | None:
+        """By which heads leave."""
+        found = self.pruning.heads if self.pruning else None
+        return found.schedule(self.graph) if found else None
+
+    @property
+    def heads_by_layer(self) -> list[int]:
+        """Heads that each layer leaves."""
+        return list(self.heads.left) if self.heads else [node.heads for node in self.graph.attentions]
+
+    def kept_heads(self, read_dram: ReadDram) -> list[np.ndarray]:
+        """By layer, which heads the last pass has left  # int64 [left]."""
+        found, left = list[np.ndarray](), np.arange(self.graph.attentions[0].heads)
+        heads, dim = len(left), self.config.dim
+        for layer in range(self.graph.layers):
+            if self.heads and layer in self.heads.choosing:
+                at = flags_offset(self.config, heads, self.heads.choices(layer))
+                left = np.flatnonzero(self.read(read_dram, HEADS_LEFT, at, heads * dim).reshape(heads, dim)[:, 0])
+            found.append(left)
+        return found
+
+    def skipped(self) -> np.ndarray:
+        """Commands that a predicate skips where the first heads are those that stay  # bool [commands].
+
+        Which stay, data alone decide; all take nearly as long.
+        """
+        if not self.heads:
+            return np.zeros(len(self.commands), dtype=np.bool_)
+        kept = [self.heads.left[layer] for layer in self.heads.choosing]
+        return skipped_commands(self.commands, self.bases, flags_offset(self.config, self.heads.heads, 1), kept)
 
     def step(self, rows: Rows) -> Step:
         """A pass over the rows of one sequence.

@@ -60,6 +60,12 @@ class GeneralProgram(Program):
     registers_of: Mapping[str, int]
     """Base register by region."""
 
+    def check_top(self, count: int) -> None:
+        """Raises ValueError: it does not find so many of a row's largest logits."""
+        if count > self.answers.top:
+            raise ValueError(f"the largest logits of a row are at most {self.answers.top}, not {count}: take fewer, "
+                             "or logits")
+
     def registers(self, rows: Sequence[int], cached: Sequence[int], layers: tuple[int, int],
                   wanted: Answers) -> Registers:
         """Registers of a pass over ``rows`` new rows of each sequence behind ``cached`` ones.

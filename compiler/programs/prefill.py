@@ -34,11 +34,12 @@ class PrefillProgram(ModelProgram):
 
 
 def compile_prefill(network: Network, program: ModelProgram, *, rows: int, base_address: int,
-                    among: Sequence[Choice] | None = None, checked: bool = True) -> PrefillProgram:
+                    among: Sequence[Choice] | None = None, checked: bool = True,
+                    values: int = 0) -> PrefillProgram:
     """Compile a prefill of up to ``rows`` new rows beside ``program`` (:func:`compile_beside`).
 
     Raises:
         CompileError: it does not fit, or cannot share weights and cache; the message says what to change.
     """
     return compile_beside(PrefillProgram, network, program, rows=rows, context=program.max_positions, answered=False,
-                          base_address=base_address, among=among, checked=checked)
+                          base_address=base_address, among=among, checked=checked, values=values)

@@ -48,7 +48,8 @@ def compile_best(network: Network, config: Config, *, effort: int, rows: int, ba
     most = min(graph.whole_positions, context or graph.positions)
     every = _turns(choices(graph, config, rows=rows, batch=batch, context=most, tokens=tokens,
                            pool=options.get("pool", 0), fused=options.get("fused", True),
-                           standard=options.get("standard", False), pages=options.get("pages")))
+                           standard=options.get("standard", False), pages=options.get("pages"),
+                           values=options.get("values", 0)))
 
     def make(choice: Choice) -> ModelProgram:
         return compile_network(network, config, among=[choice], checked=False, **{**shared, "general": False})

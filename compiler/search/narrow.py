@@ -27,16 +27,17 @@ GAIN = 0.99
 """Cycles, of the program's that would do it otherwise, above which a further one is not worth its room."""
 
 
-def narrow_programs(network: Network, program: ModelProgram, *, base_address: int) -> tuple[ModelProgram, ...]:
+def narrow_programs(network: Network, program: ModelProgram, *, base_address: int,
+                    values: int = 0) -> tuple[ModelProgram, ...]:
     """Beside ``program`` from ``base_address`` on, one behind the other, each for some rows and positions; those that
     :func:`chosen_program` takes first come first. None where they gain nothing, or cannot share the weights as they
-    are cut.
+    are cut. ``values``: as of :func:`gemmule.compiler.compile.compile_network`.
     """
     if program.scores == KEPT or program.max_rows == 1 or program.batch > 1 or program.pool or network.alike:
         return ()
     found: list[ModelProgram] = []
     dram = program.config.dram
-    for rows, context, among in _wanted(network.graph, program):
+    for rows, context, among in _wanted(network.graph, program, values):
         try:
             made = compile_beside(ModelProgram, network, program, rows=rows, context=context, answered=True,
                                   base_address=base_address, among=among, checked=False)
@@ -54,13 +55,13 @@ def chosen_program(programs: Sequence[ModelProgram], rows: int, cached: int) -> 
     return next((one for one in programs if rows <= one.max_rows and cached + rows <= one.max_positions), None)
 
 
-def _wanted(graph: Graph, program: ModelProgram) -> Iterator[tuple[int, int, list[Choice]]]:
+def _wanted(graph: Graph, program: ModelProgram, values: int) -> Iterator[tuple[int, int, list[Choice]]]:
     """Rows, positions and mappings: 1, 2, 4 .. rows behind as many positions as their scores are kept for, the
     program's own, halved. Then for all positions a row alone, and as many rows as fill the mesh.
     """
     rows, context, whole = 1, program.max_positions, 0
     while rows <= program.max_rows and context >= LEAST:
-        if kept := _kept(graph, program, rows, context):
+        if kept := _kept(graph, program, rows, context, values):
             yield rows, context, kept
             whole = rows if context == program.max_positions else whole
             rows *= 2
@@ -69,15 +70,17 @@ def _wanted(graph: Graph, program: ModelProgram) -> Iterator[tuple[int, int, lis
     node = graph.attentions[0]
     for rows in sorted({1, program.config.dim * node.kv_heads // node.heads}):
         if whole < rows < program.max_rows:
-            yield rows, program.max_positions, _choices(graph, program, rows, program.max_positions)
+            yield rows, program.max_positions, _choices(
+                graph, program, rows, program.max_positions, values)
 
 
-def _kept(graph: Graph, program: ModelProgram, rows: int, context: int) -> list[Choice]:
-    return [choice for choice in _choices(graph, program, rows, context) if choice.mappings[0].attention.keep]
+def _kept(graph: Graph, program: ModelProgram, rows: int, context: int, values: int) -> list[Choice]:
+    return [choice for choice in _choices(graph, program, rows, context, values) if choice.mappings[0].attention.keep]
 
 
-def _choices(graph: Graph, program: ModelProgram, rows: int, context: int) -> list[Choice]:
-    return choices(graph, program.config, rows=rows, batch=1, context=context, tokens=True, cache=program.layout)
+def _choices(graph: Graph, program: ModelProgram, rows: int, context: int, values: int) -> list[Choice]:
+    return choices(graph, program.config, rows=rows, batch=1, context=context, tokens=True, cache=program.layout,
+                   values=values)
 
 
 def _gains(made: ModelProgram, other: ModelProgram) -> bool:

@@ -31,36 +31,38 @@ def prefill_rows(program: ModelProgram) -> list[int]:
 
 
 def best_prefill(network: Network, program: ModelProgram, *, effort: int, base_address: int,
-                 rows: int | None = None) -> PrefillProgram | None:
+                 rows: int | None = None, values: int = 0) -> PrefillProgram | None:
     """The prefill of ``rows`` new rows, by default of as many as take the fewest cycles; None where none takes fewer.
 
-    ``effort``: mappings that are compared then; 1: the first that fits.
+    ``effort``: mappings that are compared then; 1: the first that fits. ``values``: as of
+    :func:`gemmule.compiler.compile.compile_network`.
 
     Raises:
         CompileError: ``rows`` are given, and do not fit.
     """
     if rows is None:
-        first = _cheapest(network, program, base_address)
+        first = _cheapest(network, program, base_address, values)
         if first is None or effort == 1:
             return first and with_turns(first)
         rows = first.max_rows
-    make = partial(compile_prefill, network, program, rows=rows, base_address=base_address)
+    make = partial(compile_prefill, network, program, rows=rows, base_address=base_address, values=values)
 
     def tried(choice: Choice) -> ModelProgram:
         return make(among=[choice], checked=False)
 
     among = best_choice(choices(
         program.graph, program.config, rows=rows, batch=1, context=program.max_positions, tokens=True,
-        cache=program.layout), tried, prompt_cost, effort) if effort > 1 else None
+        cache=program.layout, values=values), tried, prompt_cost, effort) if effort > 1 else None
     return make(among=among)
 
 
-def _cheapest(network: Network, program: ModelProgram, base_address: int) -> PrefillProgram | None:
+def _cheapest(network: Network, program: ModelProgram, base_address: int, values: int) -> PrefillProgram | None:
     """The prefill with the fewest cycles, each by its first mapping; None: the program itself takes no more."""
     found: list[tuple[int, PrefillProgram]] = []
     for rows in prefill_rows(program):
         try:
-            made = compile_prefill(network, program, rows=rows, base_address=base_address, checked=False)
+            made = compile_prefill(network, program, rows=rows, base_address=base_address, checked=False,
+                                   values=values)
         except CompileError:  # more rows fit even less
             break
         found.append((prompt_cost(made), made))

@@ -21,6 +21,10 @@ from .select import (
     top_k,
 )
 from .softmax import (
+    KEPT_BITS,
+    KEPT_UNIT,
+    at_least,
+    kept_sum,
     octave_max,
     own_scale,
     row_absmax,
@@ -43,10 +47,11 @@ from .vector import (
 )
 
 __all__ = [
-    "BYTE_TABLE_ENTRIES", "EXP2_TABLE", "IMPORTANCE_MAX", "KEY_BITS", "KEY_MAX",
+    "BYTE_TABLE_ENTRIES", "EXP2_TABLE", "IMPORTANCE_MAX", "KEPT_BITS", "KEPT_UNIT", "KEY_BITS", "KEY_MAX",
     "MAX_IMPORTANCE_SHIFT", "MAX_SHIFT", "MOST_GUARDED", "WORD_TABLE_ENTRIES", "accumulate_importance", "add",
-    "argmax_rows", "exp2", "importance_keys", "interpolate", "join_planes", "lookup", "nonzero_first", "norm_fraction",
-    "norm_statistic", "normalize", "octave_max", "own_scale", "product", "requant", "requant_row", "requant_store",
-    "rope", "row_absmax", "row_max", "row_multiplier", "row_normalized", "row_probabilities", "rshr", "saturate",
-    "scores", "softmax_reciprocal", "split_planes", "top_k", "tree_mask", "visible",
+    "argmax_rows", "at_least", "exp2", "importance_keys", "interpolate", "join_planes", "kept_sum", "lookup",
+    "nonzero_first", "norm_fraction", "norm_statistic", "normalize", "octave_max", "own_scale", "product",
+    "requant", "requant_row", "requant_store", "rope", "row_absmax", "row_max", "row_multiplier", "row_normalized",
+    "row_probabilities", "rshr", "saturate", "scores", "softmax_reciprocal", "split_planes", "top_k", "tree_mask",
+    "visible",
 ]

@@ -7,12 +7,17 @@ the definition; results differ from the two-pass softmax by about one LSB of V.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from .fixed import rshr
-from .softmax import EMPTY, octave_max, row_probabilities, softmax_reciprocal
+from .softmax import EMPTY, kept_sum, octave_max, row_probabilities, softmax_reciprocal
 
-__all__ = ["online_softmax", "prefixed_softmax", "rescale"]
+__all__ = ["Met", "online_softmax", "prefixed_softmax", "rescale"]
+
+Met = Callable[[np.ndarray], np.ndarray]
+"""Of 8-bit probabilities, what values meet."""
 
 
 def rescale(value: np.ndarray, rise: np.ndarray) -> np.ndarray:
@@ -21,21 +26,26 @@ def rescale(value: np.ndarray, rise: np.ndarray) -> np.ndarray:
 
 
 def prefixed_softmax(t: np.ndarray, v: np.ndarray, mask: np.ndarray, first: int, *,
-                     kind: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+                     kind: int = 0, met: Met | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(context, R, L) as of :func:`online_softmax`, of a piece behind ``first`` columns and then of these.
 
     The two-pass softmax of the columns behind, about their own maximum in whole octaves; then the first columns come, a
     constant prefix that most attention goes to, and the sum and the context are shifted by the rise. Were the prefix'
-    maximum that of all, 8 bits of probability would tell little of the others.
+    maximum that of all, 8 bits of probability would tell little of the others. ``met``: what the
+    values of the columns behind meet in the place of their 8-bit probabilities; the sum is then :func:`kept_sum` of
+    these.
     """
     mask = np.broadcast_to(mask, t.shape)
     octave, _ = octave_max(t[:, first:], mask[:, first:])
     probabilities, total = row_probabilities(t[:, first:], octave, mask[:, first:], kind=kind)
-    context = probabilities @ v[first:].astype(np.int64)
+    kept = met(probabilities) if met else probabilities
+    context = kept @ v[first:].astype(np.int64)
     octave, rise = octave_max(t[:, :first], mask[:, :first], octave)
     probabilities, total = row_probabilities(t[:, :first], octave, mask[:, :first], before=rescale(total, rise),
                                              kind=kind)
     context = rescale(context, rise[:, None]) + probabilities @ v[:first].astype(np.int64)
+    if met:
+        total = rescale(kept_sum(kept), rise) + kept_sum(probabilities)
     return context, *softmax_reciprocal(total)
 
 

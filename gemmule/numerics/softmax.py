@@ -12,14 +12,16 @@ from .exponential import EXPONENTIAL
 from .fixed import bit_length, requant, rshr, saturate
 
 __all__ = [
-    "EMPTY", "octave_max", "own_scale", "row_absmax", "row_max", "row_normalized", "row_probabilities", "scores",
-    "softmax_reciprocal", "tree_mask", "visible",
+    "EMPTY", "KEPT_BITS", "KEPT_UNIT", "at_least", "kept_sum", "octave_max", "own_scale", "row_absmax", "row_max",
+    "row_normalized", "row_probabilities", "scores", "softmax_reciprocal", "tree_mask", "visible",
 ]
 
 EMPTY = -(1 << 23)
 """Maximum of a row without visible columns."""
 SUM_BITS = 37
 MAX_RISE = 40
+KEPT_UNIT, KEPT_BITS = 64, 6
+"""What sums of 8-bit probabilities are multiplied by, and the bits that they lack of those of the full p."""
 
 
 def scores(acc: np.ndarray, mult: np.ndarray | int, shift: np.ndarray | int) -> np.ndarray:
@@ -106,6 +108,18 @@ def row_normalized(t: np.ndarray, maximum: np.ndarray, count: np.ndarray, recipr
     shift = np.maximum(length - 1, 0) if wide else length + 7
     p = _powers(t, maximum, count, kind) * np.where(length == 0, 0, reciprocal)[:, None]
     return np.minimum(65535 if wide else 255, rshr(p, shift[:, None]))
+
+
+def at_least(probabilities: np.ndarray, least: int) -> np.ndarray:
+    """Those of at least ``least``, and 0 in the place of others; ``least`` 1 changes nothing."""
+    return np.where(probabilities < least, 0, probabilities)
+
+
+def kept_sum(probabilities: np.ndarray) -> np.ndarray:
+    """The sum of each row's 8-bit probabilities, times :data:`KEPT_UNIT`; that of the full p is ``2**KEPT_BITS`` times
+    as large, about.
+    """
+    return probabilities.sum(axis=-1) * KEPT_UNIT
 
 
 def softmax_reciprocal(total: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

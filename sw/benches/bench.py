@@ -137,7 +137,7 @@ def costs(run: Generation, target: LoadedModel, prompts: Sequence[Sequence[int]]
 def _roofline(run: Generation, target: LoadedModel, prompts: Sequence[Sequence[int]]) -> float:
     """Cycles in which the bus moves what the target's passes need at least: weights once a pass, for all texts."""
     graph, needed = target.program.graph, 0
-    passes = run.ledger.launches.get("target", 0) - run.prefill.launches.get("target", 0)
+    passes = run.ledger.passes.get("target", 0) - run.prefill.passes.get("target", 0)
     for text, prompt in zip(run.turns or (run,), prompts, strict=True):
         cached = len(prompt) - 1
         for drafted, accepted in text.steps:

@@ -124,8 +124,10 @@ def _row(category: str, results: list[dict[str, Any]], parameters: Mapping[str, 
 def _foretold(results: Sequence[dict[str, Any]], host: Host) -> dict[str, Any]:
     """Predictions of theory, as means over prompts."""
     found = [one for result in results if (one := _theory(result, host)) is not None]
-    passes = [[_behind(result[key], "target", host) for key in ("run", "ar")] for result in results]
-    verify = [cycles / max(1, count) / (plain / max(1, steps)) for (count, cycles), (steps, plain) in passes if plain]
+    steps = [[(result[key]["steps"], _behind(result[key], "target", host)[1]) for key in ("run", "ar")]
+             for result in results]
+    verify = [cycles / max(1, count) / (plain / max(1, plainly))
+              for (count, cycles), (plainly, plain) in steps if plain]
     return {
         "theoretical_speedup": _mean(one.speedup for one in found), "decode_speedup": _mean(
             one.measured for one in found), "alpha": _mean(one.alpha for one in found),

@@ -217,7 +217,7 @@ def _cases(methods: Sequence[str], lengths: Sequence[int], temperatures: Sequenc
             asked = "match" if name in BOUNDS and temperature else verify if temperature else None
             rule = rule_name(name, temperature, asked)
             found += [Case(method=name, num_tokens=length, temperature=temperature, rule=rule)
-                      for length in ([0] if name == "ar" else lengths)]
+                      for length in (lengths if name in BOUNDS or METHODS[name].drafts else [0])]
     if verify is not None and not any(temperatures):
         rule_name("ar", 0, verify)  # says what is wrong
     return found

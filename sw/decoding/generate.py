@@ -13,7 +13,7 @@ from gemmule.sw.decoding.tree import Drafter, Tree
 from gemmule.sw.decoding.verify import GREEDY, Rule
 from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.device.runtime import LoadedModel
-from gemmule.sw.kv.text import TextKV
+from gemmule.sw.kv.text import Reading, TextKV
 from gemmule.sw.step import Asking
 
 __all__ = ["Conversation", "Generation", "generate"]
@@ -45,6 +45,8 @@ class Conversation:
         self.cached = target.charging(ledger).kv() if kv is None else kv
         own = drafter.want()
         self.want = rule.want() if own is None else rule.want().joined(own)
+        wanted = drafter.prompt_want()
+        self.reading = None if wanted is None else Reading(wanted, drafter.read)
         self.window: list[int] = []
         self.dropped = 0
 
@@ -146,7 +148,7 @@ class Conversation:
             left = self.overflow.fitted(self.window, self.context)
             self.dropped += len(self.window) - len(left)
             self.window = left
-        yield from self.cached.begin(self.window)
+        yield from self.cached.begin(self.window, self.reading)
         yield from _asked(self.drafter.begin([*self.window], self.dropped))
 
 

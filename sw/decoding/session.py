@@ -92,7 +92,8 @@ class Session:
                              "of the two")
         if pruning and pruning.pages and general:
             raise InputError("--prune with score: pages takes greedy decoding by methods that run whole passes: drop "
-                             "the temperature, take another --method than layerskip, and no --draft-lengths confidence")
+                             "the temperature, take another --method than layerskip, recycling and chooser, and no "
+                             "--draft-lengths confidence")
         if one_pass and (batch > 1 or looped or pruning):
             what = f"--batch {batch}" if batch > 1 else f"--launch {launch}" if looped else "--prune"
             raise InputError(f"--method parallel takes one text with its whole cache, a pass a launch, not {what}: "
@@ -130,9 +131,12 @@ class Session:
                 return InterpretedModel(name, placed.network, placed.program, self.device, placed.prefill,
                                         placed.narrow, lender=lender if isinstance(lender, InterpretedModel) else None)
             return LoadedModel(name, placed.program, placed.dram, self.device, placed.loop,
-                               step if placed.loop else None, placed.prefill, placed.narrow, ahead, placed.selection)
+                               step if placed.loop else None, placed.prefill, placed.narrow, ahead, placed.selection,
+                               placed.values)
 
         ahead = Ahead() if step else None
+        self.memories: dict[str, dict[str, Any]] = {}
+        """What methods keep from text to text, apart for each way to decode."""
         self.target, self.draft = loaded(TARGET, target), loaded(DRAFT, draft) if draft else None
         self.one_pass = OnePass(loaded(DRAFT, drafter, self.target), source.made.tokens, source.made.masks,
                                 source.made.file.sha256) \
@@ -172,14 +176,17 @@ class Session:
         stops = stop if isinstance(stop, Stops) else Stops(stop)
         count, ledger = self.drafts(method, num_speculative_tokens), ledger or Ledger(self.config, timeline=timeline)
         if METHODS[method].needs_general and self.target.program.general is None:
-            raise InputError(f"--method {method} needs a session with general=True: it runs some of the layers")
+            raise InputError(f"--method {method} needs a session with general=True: it runs some of the layers, or "
+                             "takes other answers than tokens")
         if METHODS[method].needs_one_pass and self.one_pass is None:
             raise InputError(f"--method {method} needs a session with one_pass=True: its drafter reads hidden rows")
         cache = self.target.charging(ledger).kv(kept=kept, pruning=self.pruning)
+        values = METHODS[method].values(options)
+        way = f"{method} {count} {values} {lengths} {rule.of_text(0)}"
         drafter = METHODS[method].make(Request(
             draft=self.draft and self.draft.charging(ledger), target=self.target.charging(ledger, DRAFT), cache=cache,
             lengths=LENGTHS[lengths](count), ends=stops.tokens, rule=rule, host=self.config.host, kept=kept,
-            options=METHODS[method].values(options),
+            options=values, memory=self.memories.setdefault(way, {}),
             one_pass=self.one_pass and replace(self.one_pass, model=self.one_pass.model.charging(ledger))))
         return Conversation(self.target, drafter, ledger, stops, rule, overflow=OVERFLOWS[context_overflow], kv=cache)
 

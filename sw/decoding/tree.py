@@ -104,6 +104,17 @@ class Drafter(ABC):
         """What it wants of the target's pass beside what the rule does; None: nothing."""
         return None
 
+    def prompt_want(self) -> Want | None:
+        """What it wants of the target's passes over a prompt; None: nothing, and no row of a prompt is answered."""
+        return None
+
+    def read(self, tokens: list[int], out: Forward) -> None:
+        """Rows of a prompt, and the answers behind each of them, if there is a :meth:`prompt_want`.
+
+        They come before :meth:`begin`, without the prompt's last token and without tokens that were cached already.
+        """
+        return
+
     def begin(self, ids: list[int], dropped: int = 0) -> Asking[None] | None:
         """Called after the target's prefill with the text so far: of a prompt, of each later turn, of a cut context.
 

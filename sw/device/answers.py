@@ -11,7 +11,18 @@ from gemmule.compiler.programs.general_program import GeneralProgram
 from gemmule.sim.result import Result
 from gemmule.sw.step import Exponents, Forward, Hidden, TopK, Want
 
-__all__ = ["Collected"]
+__all__ = ["Collected", "largest"]
+
+
+def largest(logits: np.ndarray, count: int) -> TopK:
+    """The largest logits of each row  # int [rows, vocab]"""
+    vocab = logits.shape[1]
+    kept = min(count, vocab)
+    keys = logits.astype(np.int64) * vocab - np.arange(vocab)  # of equal logits the lowest token comes first
+    found = np.argpartition(-keys, kept - 1, axis=1)[:, :kept]
+    order = np.argsort(-np.take_along_axis(keys, found, axis=1), axis=1)
+    tokens = np.take_along_axis(found, order, axis=1)
+    return TopK(tokens, np.take_along_axis(logits, tokens, axis=1).astype(np.int64))
 
 
 class Collected:

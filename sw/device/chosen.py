@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gemmule import numerics
-from gemmule.compiler.ir import Cache, Rows
+from gemmule.compiler.ir import Cache, IntegerInterpreter, Rows
 from gemmule.sw.device.interpreted import InterpretedModel
 from gemmule.sw.kv.pruning import Pruning
 
@@ -38,6 +38,8 @@ class InterpretedChooser:
         """``observed``: rows of a selecting pass."""
         self.model, self.pruning, self.observed = model, pruning, observed
         self.most = model.room
+        self.observer = IntegerInterpreter(model.network)
+        """Selecting passes leave out no values."""
         self.whole, self.kept = model.cache, Cache(model.network.graph)
         self.dropped: list[float] = []
 
@@ -49,7 +51,7 @@ class InterpretedChooser:
     def choose(self, tokens: Sequence[int], before: int, kept: int) -> int:
         first = self.model.first
         self.whole.truncate(first + before)
-        importance = self.model.interpreter.importance(Rows.chain(tokens, before).behind(first), self.whole)
+        importance = self.observer.importance(Rows.chain(tokens, before).behind(first), self.whole)
         lists = {name: self.chosen(name, found, kept) for name, found in importance.items()}
         every = sum(int(found.sum()) for found in importance.values())
         stays = sum(int(np.take_along_axis(importance[name], index, axis=1).sum()) for name, index in lists.items())

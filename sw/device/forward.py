@@ -141,9 +141,7 @@ def _general(model: Runner, rows: Rows, want: Want, answered: np.ndarray, cached
         raise ValueError(f"{model.name}: hidden rows, ranges of layers and other answers than tokens need the general "
                          "program: compile with general=True")
     general, graph, temperature = program.general, program.graph, want.temperature
-    if want.top > general.answers.top:
-        raise ValueError(f"the largest logits of a row are at most {general.answers.top}, not {want.top}: take fewer, "
-                         "or logits")
+    general.check_top(want.top)
     ranges = _cut(layers or [LayerRange(first=0, count=graph.layers)], want.hidden)
     exponents = exponent_scaling(logit_scale(graph), temperature) if temperature else None
     collected = Collected(want, answered, graph.vocab, exponents)

@@ -19,6 +19,7 @@ from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.compiler.programs.prefill import PrefillProgram
 from gemmule.sim.result import Result
 from gemmule.sim.simulator import Simulator
+from gemmule.sw.device.answers import largest
 from gemmule.sw.device.forward import Caches, answered_rows, append_rows
 from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.device.pieces import launches, pieces
@@ -105,7 +106,7 @@ class LentRows:
 
 
 class InterpretedModel(LoadedModel):
-    """A model for decoding loops: passes by tokens through all layers or the first ones, greedy or with logits.
+    """A model for decoding loops: passes by tokens through all layers or the first ones; tokens, logits, the largest.
 
     Its cache is the interpreter's. The rows of a pass follow what their sequence has cached; what lies behind is
     forgotten, as on the device.
@@ -113,13 +114,14 @@ class InterpretedModel(LoadedModel):
 
     def __init__(self, name: str, network: Network, program: ModelProgram, timer: Simulator | None,
                  prefill: PrefillProgram | None = None, narrow: Sequence[ModelProgram] = (),
-                 pages: Pages | None = None, lender: InterpretedModel | None = None) -> None:
+                 pages: Pages | None = None, values: int = 1, lender: InterpretedModel | None = None) -> None:
         """``timer`` tells the cycles of the programs' launches; None: passes cost nothing and are not charged.
 
-        ``pages``: rows choose pages of the cache. ``lender``: the model whose hidden rows this one reads.
+        ``pages``: rows choose pages of the cache. ``values``: least probability that meets a value. ``lender``: the
+        model whose hidden rows this one reads.
         """
         self.name, self.network, self.program, self.timer = name, network, program, timer
-        self.interpreter, self.cache = IntegerInterpreter(network, pages), Cache(network.graph)
+        self.interpreter, self.cache = IntegerInterpreter(network, pages, values), Cache(network.graph)
         self.early: dict[int, _Early] = {}
         """By how many of the first layers they have."""
         self.ledger: Ledger | None = None
@@ -133,12 +135,12 @@ class InterpretedModel(LoadedModel):
         """Run new rows of each sequence behind its cached ones.
 
         Raises:
-            ValueError: other answers than tokens and logits are wanted, other layers than the first ones, caches whose
+            ValueError: hidden rows or exponents are wanted, other layers than the first ones, caches whose
                 rows are not those of a text in order, or hidden rows.
         """
         want = want if isinstance(want, Want) else Want(last=want)
         count = self._layers(layers)
-        if want not in (Want(last=want.last), Want(last=want.last, logits=True)) or rows.hidden is not None:
+        if want.hidden or want.temperature is not None or rows.hidden is not None:
             raise ValueError(f"{self.name}: the interpreter gives tokens and logits of rows by token; run the device "
                              "for other answers")
         caches: Sequence[KV] = [] if kv is None else kv if isinstance(kv, Sequence) else [kv]
@@ -159,7 +161,8 @@ class InterpretedModel(LoadedModel):
             cached = [self.first + one.length for one in caches]
         results = () if self.timer is None else tuple(self._launches(rows, want, answered, cached, count))
         append_rows(kv, rows)
-        return Forward(found.argmax(axis=1).tolist(), results, found.astype(np.int16) if want.logits else None)
+        return Forward(found.argmax(axis=1).tolist(), results, found.astype(np.int16) if want.logits else None,
+                       largest(found, want.top) if want.top else None)
 
     def _borrowed(self, rows: Rows) -> dict[str, np.ndarray]:
         """By node, what rows read of another network."""
@@ -183,20 +186,23 @@ class InterpretedModel(LoadedModel):
     def _early(self, count: int) -> _Early:
         if count not in self.early:
             part = layer_part(self.network, 0, count)
-            self.early[count] = _Early(IntegerInterpreter(part, self.interpreter.pages), Cache(part.graph))
+            self.early[count] = _Early(IntegerInterpreter(part, self.interpreter.pages, self.interpreter.values),
+                                       Cache(part.graph))
         return self.early[count]
 
     def commit(self, position: int, path: list[int], sequence: int = 0) -> int:
-        """Keep of the rows that the last pass added at ``position`` those of the accepted path; returns cycles: none.
-
-        Raises:
-            ValueError: a path that a device would have to move, whose cycles nobody tells.
-        """
-        if self.timer is not None and path != list(range(len(path))):
-            raise ValueError(f"{self.name}: the interpreter keeps paths that are in place; run the device for trees")
+        """Keep of the rows that the last pass added at ``position`` those of the accepted path; returns cycles."""
         first = self.first + position
         self.cache.keep([*range(first), *(first + node for node in path)], sequence)
-        return 0
+        if self.timer is None or path == list(range(len(path))):
+            return 0
+        moves = self.program.commit
+        if moves is None:
+            raise ValueError(f"{self.name}: this program moves no cache rows: propose one path a step")
+        step = moves.step(first, path, sequence)
+        assert step is not None, "the path is not in place"
+        result = self._launch(moves, step, moves.gathered(first, path), passes=0)
+        return int(result.cycles) + moves.config.host.launch_cycles
 
     def copy_rows(self, source: tuple[int, int], target: tuple[int, int], rows: int) -> int:
         """Raises ValueError: cycles of a move depend on the device's memory."""
@@ -227,17 +233,19 @@ class InterpretedModel(LoadedModel):
         general = program.general
         if general is None:
             raise ValueError(f"{self.name}: logits need the general program: compile with general=True")
+        general.check_top(want.top)
         for piece in pieces(rows, program.max_rows, program.batch, cached):
             count = int(answered[piece.index[piece.index >= 0]].sum())
             step = program.general_step(piece.rows, [n + done for n, done in zip(cached, piece.before)],
-                                        (0, layers), Answers(rows=count, logits=want.logits))
+                                        (0, layers), Answers(rows=count, logits=want.logits, top=want.top > 0))
             found.append(self._launch(general, step, program.gathered(piece.rows, general.commands)))
         return found
 
-    def _launch(self, program: Program, step: Step, gathered: dict[int, np.ndarray]) -> Result:
+    def _launch(self, program: Program, step: Step, gathered: dict[int, np.ndarray], passes: int = 1) -> Result:
         assert self.timer is not None
         self.timer.load(program.launch(self.name, NO_DRAM, step.registers))
         result = self.timer.run(timing_only=True, indices=gathered)
         if self.ledger:
-            self.ledger.launch(self.name, result, program.commands, answers=not isinstance(program, PrefillProgram))
+            self.ledger.launch(self.name, result, program.commands, passes=passes,
+                               answers=not isinstance(program, PrefillProgram))
         return result

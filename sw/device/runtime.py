@@ -26,12 +26,14 @@ from gemmule.sw.device.forward import Caches, append_rows, forward_rows, logit_s
 from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.device.slots import HiddenSlots
 from gemmule.sw.device.timeline import Earlier
+from gemmule.sw.device.value_reads import ValueReads
 from gemmule.sw.kv.chosen_pages import PagesKV
 from gemmule.sw.kv.contiguous import ContiguousKV
 from gemmule.sw.kv.paged import PagedKV, PagePool
 from gemmule.sw.kv.pruning import Pruning
 from gemmule.sw.kv.selected import SelectedKV
 from gemmule.sw.kv.text import TextKV
+from gemmule.sw.kv.values import ValuesKV
 from gemmule.sw.step import KV, Forward, Hidden, LayerRange, Want
 
 __all__ = ["PAGE", "TARGET", "LoadedModel"]
@@ -52,16 +54,18 @@ class LoadedModel:
     def __init__(self, name: str, program: ModelProgram, dram: np.ndarray, device: Device,
                  loop: GreedyLoop | None = None, step: StepProgram | None = None,
                  prefill: PrefillProgram | None = None, narrow: Sequence[ModelProgram] = (),
-                 ahead: Ahead | None = None, selection: Selection | None = None) -> None:
+                 ahead: Ahead | None = None, selection: Selection | None = None, values: int = 0) -> None:
         """``dram`` (uint8): what stands in DRAM from the program's ``base_address`` on; all but ``step`` too.
 
         ``step``: a program of this draft's loop and of a target that is on the device. ``prefill``: takes long chains
         of rows that are not answered; ``narrow``: take fewer rows or shorter contexts, the best first. ``ahead``: has
         the target's answers of a launch of ``step``; the target's own model has it, too. ``selection``: what chooses
-        rows of the cache.
+        rows of the cache. ``values``: least probability that meets a value, by the programs; 0: all values are loaded.
         """
         self.loop, self.step, self.prefill, self.narrow, self.ahead = loop, step, prefill, narrow, ahead
-        self.selection, self.displacement = selection, 0
+        self.selection, self.displacement, self.values = selection, 0, values
+        self.value_reads = ValueReads() if values else None
+        """Of passes under the model's own name, shared by all copies."""
         self.name = name
         self.owners: dict[int, object] = {}
         """Whose rows each sequence's cache has, shared by all copies: texts that take turns notice each other."""
@@ -102,6 +106,10 @@ class LoadedModel:
             if not isinstance(self.program, PagesProgram):
                 raise ValueError(f"{self.name} chooses no pages of its cache: place it with the schedule")
             return PagesKV(self, pruning.pages, self.room)
+        if pruning and (pruning.values or 0) != self.values:
+            raise ValueError(f"{self.name} leaves out other values than the schedule: place it with the schedule")
+        if pruning and pruning.values and not pruning.selects:
+            return ValuesKV(self, pruning.values, self.room)
         if pruning:
             if self.selection is None:
                 raise ValueError(f"{self.name} chooses no rows of its cache: place it with the schedule")
@@ -225,20 +233,20 @@ class LoadedModel:
             raise ValueError(f"{self.name}: this program moves no cache rows: keep the path with the "
                              "cache's commit, or propose one path a step")
         step = program.step(self.first + position, path, sequence)
-        return self.cost(self.run(program, step)) if step else 0
+        return self.cost(self.run(program, step, passes=0)) if step else 0
 
     def copy_rows(self, source: tuple[int, int], target: tuple[int, int], rows: int) -> int:
         """``rows`` rows from one (sequence, first row) to another, in all layers."""
         copies = self._moves().copy
         source, target = ((sequence, self.first + row) for sequence, row in (source, target))
-        return self.cost(self.run(copies, copies.step(source, target, rows)))
+        return self.cost(self.run(copies, copies.step(source, target, rows), passes=0))
 
     def gather_rows(self, sequence: int, slots: np.ndarray) -> int:
         """Rows ``slots`` of a sequence to its first ones  # int [kept], or [layers, KV heads, kept]."""
         gather = self._moves().gather
         constant = np.broadcast_to(np.arange(self.first), (*slots.shape[:-1], self.first))
         kept = np.concatenate([constant, slots + self.first], axis=-1)
-        return self.cost(self.run(gather, gather.step(sequence, kept)))
+        return self.cost(self.run(gather, gather.step(sequence, kept), passes=0))
 
     def _moves(self) -> Moves:
         moves = self.program.moves
@@ -253,10 +261,12 @@ class LoadedModel:
         """Cycles of a launch, the host's work for it included."""
         return int(result.cycles) + self.device.config.host.launch_cycles
 
-    def run(self, program: Program, step: Step) -> Result:
-        """One launch with a pass, or what moves rows of the cache."""
+    def run(self, program: Program, step: Step, *, passes: int = 1) -> Result:
+        """One launch with a pass, or, without ``passes``, with what moves rows of the cache."""
         result = self._launched(program, step)
-        self._charge(self.name, program, result)
+        self._charge(self.name, program, result, passes=passes)
+        if self.value_reads and self.name == TARGET:
+            self.value_reads.add(self.program, program, step, result)
         return result
 
     def _launched(self, program: Program, step: Step) -> Result:

@@ -19,17 +19,19 @@ __all__ = ["PAGES", "Pruning", "load_pruning", "pruning_of", "read_schedule"]
 
 
 PAGES = (4, 8, 16, 32, 64)
+MOST_PROBABILITY = 255
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pruning:
     """A schedule of a pruned cache: selection at fixed positions, never in between; or by each row itself, in pages.
+    Beside a selection, or alone, values are left out by probability.
 
     Raises:
         InputError: a number is out of range, or numbers contradict each other.
     """
 
-    keep: float | int
+    keep: float | int = 1.0
     """Of the cached rows: a share (up to 1), or a number of rows."""
     every: int = 32
     """Positions from one selection to the next: those that such a number divides, and the end of a prompt. Not of
@@ -44,6 +46,9 @@ class Pruning:
     """One of :data:`gemmule.sw.limits.SCORES`."""
     page: int = 8
     """Rows of a page, where each row chooses pages."""
+    values: int | None = None
+    """Least 8-bit probability, of 255 for a row's largest one, that meets a value: values that meet none are not
+    loaded. None: all are."""
 
     def __post_init__(self) -> None:
         if self.score not in SCORES:
@@ -62,6 +67,13 @@ class Pruning:
                 raise InputError(f"prune: {name} must be a whole number from {least} to {most:,}, not {value!r}")
         if isinstance(self.page, bool) or self.page not in PAGES:
             raise InputError(f"prune: page must be one of {', '.join(map(str, PAGES))} rows, not {self.page!r}")
+        if self.values is not None and (isinstance(self.values, bool) or not isinstance(self.values, int)
+                                        or not 1 <= self.values <= MOST_PROBABILITY):
+            raise InputError(f"prune: values must be a whole number from 1 to {MOST_PROBABILITY}, not {self.values!r}: "
+                             "the least probability that counts, of 255")
+        if self.values is not None and self.score == "pages":
+            raise InputError("prune: values does not go with score: pages, whose rows load what they choose: leave one "
+                             "out")
         if isinstance(self.keep, int) and self.keep < self.first + self.last:
             raise InputError(f"prune: keep must be at least first + last = {self.first + self.last} rows, not "
                              f"{self.keep}: keep more, or lower one of these")
@@ -75,6 +87,11 @@ class Pruning:
         if self.score != "pages":
             return None
         return Pages(page=self.page, keep=self.keep, first=self.first, last=self.last, whole=self.whole)
+
+    @property
+    def selects(self) -> bool:
+        """Whether rows are chosen at fixed positions. Where values are left out, keeping all takes no choice."""
+        return self.score != "pages" and not (self.values and isinstance(self.keep, float) and self.keep == 1)
 
     def rows(self, cached: int) -> int:
         """Of so many cached rows, those that are kept."""
@@ -126,9 +143,16 @@ def pruning_of(found: Any, where: str) -> Pruning:
         InputError: it holds something else.
     """
     names = [field.name for field in fields(Pruning)]
+    if isinstance(found, dict) and "values" in found and "keep" not in found:
+        if others := sorted(set(map(str, found)) - {"values"}):
+            known = others[0] in names
+            raise InputError(f"{where} has no key {'keep' if known else repr(others[0])}: " + (
+                f"{others[0]} is of rows that are kept" if known else f"keys are {', '.join(names)}"))
+        found = {**found, "keep": 1.0}
     if not isinstance(found, dict) or "keep" not in found:
         what = ", ".join(map(str, found)) if isinstance(found, dict) else type(found).__name__
-        raise InputError(f"{where} must be keys with keep among them, for a decoder, not {what}: such as `keep: 0.5`")
+        raise InputError(f"{where} must be keys with keep or values among them, for a decoder, not {what}: such as "
+                         "`keep: 0.5`")
     if unknown := sorted(set(map(str, found)) - set(names)):
         raise InputError(f"{where} has no key {unknown[0]!r}: keys are {', '.join(names)}")
     at_fixed, named = found.get("score") != "pages", set(map(str, found))

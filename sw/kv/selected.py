@@ -17,7 +17,8 @@ import numpy as np
 from gemmule.compiler.ir import Graph
 from gemmule.sw.kv.contiguous import ContiguousKV
 from gemmule.sw.kv.pruning import Pruning
-from gemmule.sw.kv.text import Pruned, TextKV
+from gemmule.sw.kv.saved_values import SavedValues
+from gemmule.sw.kv.text import Pruned, Reading, TextKV
 from gemmule.sw.step import KV, Asking
 
 __all__ = ["Chooser", "SelectedKV", "Selection", "choose_rows", "row_bytes"]
@@ -105,11 +106,12 @@ class SelectedKV(ContiguousKV):
         self.selections: list[Selection] = []
         self._rows = self._rows_dense = 0
         """Read by passes so far."""
+        self.saved = SavedValues(model)
 
     def ahead(self, position: int) -> int:
         return self.pruning.ahead(position)
 
-    def begin(self, ids: Sequence[int]) -> Asking[int]:
+    def begin(self, ids: Sequence[int], reading: Reading | None = None) -> Asking[int]:
         """Cache all of a text but its last token, and choose where it is time.
 
         A first prompt is passed whole; what comes behind a selection goes piece by piece.
@@ -117,7 +119,7 @@ class SelectedKV(ContiguousKV):
         passed = 0
         while left := len(self.missing(ids)) - 1:
             some = left if self.since is None else min(left, self.pruning.ahead(len(self.ids)) + 1)
-            passed += yield from super().begin(ids[:len(self.ids) + some + 1])
+            passed += yield from super().begin(ids[:len(self.ids) + some + 1], reading)
             self._choose_if_due(entered=True)
         self._choose_if_due(entered=False)
         return passed
@@ -125,15 +127,16 @@ class SelectedKV(ContiguousKV):
     def append(self, rows: int) -> int:
         self._rows += self.length
         self._rows_dense += len(self.ids)
+        self.saved.passed(self.length)
         return super().append(rows)
 
     def pruned(self) -> Pruned:
-        made, graph = self.selections, self.model.program.graph
+        made, graph, chooser, saved = self.selections, self.model.program.graph, self.chooser, self.saved.sums
         return Pruned(
             layers=len(graph.attentions), row_bytes=row_bytes(graph),
             selections=len(made), kept=made[-1].kept if made else 0, cycles=sum(one.cycles for one in made),
-            rows=self._rows, rows_dense=self._rows_dense, top_k_cycles=self.chooser.top_k_cycles,
-            top_k_exposed=self.chooser.top_k_exposed)
+            rows=self._rows, rows_dense=self._rows_dense, top_k_cycles=chooser.top_k_cycles + saved.top_k_cycles,
+            top_k_exposed=chooser.top_k_exposed + saved.top_k_exposed, values=self.pruning.values, saved=saved.saved)
 
     def _choose_if_due(self, *, entered: bool) -> None:
         if self.pruning.due(cached := len(self.ids), self.since, entered=entered):

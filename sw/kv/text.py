@@ -7,7 +7,7 @@ the rows behind it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from gemmule.compiler.ir import Rows
 from gemmule.sw.kv.parts import parts_of
 from gemmule.sw.step import KV, Ask, Asking, Forward, Keep, LayerRange, Want
 
-__all__ = ["Pruned", "TextKV"]
+__all__ = ["Pruned", "Reading", "TextKV"]
 
 UNBOUNDED = 1 << 30
 
@@ -44,6 +44,28 @@ class Pruned:
     """Of a row's keys and values in all layers."""
     by_rows: bool = False
     """Each row chooses pages for itself: there are no selections, and rows that are read are counted row by row."""
+    values: int | None = None
+    """Least probability that meets a value."""
+    saved: int = 0
+    """Bytes of values, of the rows that passes have read, that were not loaded."""
+
+    @property
+    def bytes(self) -> int:
+        """Of keys and values that passes have read."""
+        return self.rows * self.row_bytes - self.saved
+
+    @property
+    def bytes_dense(self) -> int:
+        """Of the whole cache."""
+        return self.rows_dense * self.row_bytes
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What is wanted of the rows of a prompt, and who gets it: their tokens, and the answers behind them."""
+
+    want: Want
+    read: Callable[[list[int], Forward], None]
 
 
 class TextKV(ABC):
@@ -88,12 +110,17 @@ class TextKV(ABC):
         else:
             self.truncate(int(np.searchsorted(self._of, count)))
 
-    def begin(self, ids: Sequence[int]) -> Asking[int]:
-        """Cache all of a text but its last token; returns how many rows were passed for it."""
+    def begin(self, ids: Sequence[int], reading: Reading | None = None) -> Asking[int]:
+        """Cache all of a text but its last token; returns how many rows were passed for it.
+
+        ``reading``: who gets answers behind them.
+        """
         rows = self.missing(ids)[:-1]
         if rows:
-            yield from self._pass(Rows.chain(rows, len(self.ids)), Want(last=0))
+            out = yield from self._pass(Rows.chain(rows, len(self.ids)), reading.want if reading else Want(last=0))
             self._passed(rows)
+            if reading:
+                reading.read(rows, out)
         return len(rows)
 
     def chain(self, ids: Sequence[int], want: Want, layers: Sequence[LayerRange] | None = None) -> Asking[Forward]:

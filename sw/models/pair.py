@@ -59,6 +59,8 @@ class Placed:
     """Of fewer rows or positions, where they pay and passes are of one text: the first that takes a pass is best."""
     selection: Selection | None = None
     """Of what chooses rows of the cache, if wanted."""
+    values: int = 0
+    """Least probability that meets a value; 0: all values are loaded."""
 
 
 class Place(Protocol):
@@ -269,7 +271,7 @@ class _Imported:
     def __init__(self, path: Path, file: ModelFile, *, shown: str, bundled: bool = False) -> None:
         self.path, self.file, self.shown, self.bundled = path, file, shown, bundled
         self.kept: dict[tuple[Config, int, bool, bool, int, int, int | None, tuple[int, int] | None, Pages | None,
-                              int, Lender | None], Placed] = {}
+                              int, int, Lender | None], Placed] = {}
 
     def __call__(self, config: Config, base: int, general: bool = False, looped: bool = False, batch: int = 1,
                  rows: int | None = None, prefill: int | None = 0, pruning: Pruning | None = None, lend: int = 0,
@@ -277,11 +279,12 @@ class _Imported:
         graph = self.file.network.graph
         rows = rows or default_rows(graph, config)
         pages = pruning.pages if pruning else None
-        always = (pruning.first, pruning.last) if pruning and not pages else None
+        always = (pruning.first, pruning.last) if pruning and pruning.selects else None
+        values = (pruning.values if pruning else None) or 0
         if pages and prefill:
             raise InputError(f"--prefill-rows {prefill} does not go with rows that choose pages (score: pages), which "
                              "pass prompts as all rows: use --prefill-rows 0")
-        key = config, base, general, looped, batch, rows, prefill, always, pages, lend, borrow
+        key = config, base, general, looped, batch, rows, prefill, always, pages, values, lend, borrow
         if key not in self.kept:
             try:
                 if not choices(graph, config, rows=rows, batch=batch, context=graph.whole_positions, tokens=True):
@@ -291,9 +294,10 @@ class _Imported:
             with working(f"compiling {self.shown} for {config.name}", least=1.0):
                 try:
                     placed = self._with_pages(config, base, rows, pages) if pages else self._place(
-                        config, base, rows, general, looped, batch, lend, borrow)
+                        config, base, rows, general, looped, batch, values, lend, borrow)
                 except CompileError as error:
-                    raise (InputError(f"--prune: {error}") if pages else self._refused(config, error)) from None
+                    raise (InputError(f"--prune: {error}") if pages or values else
+                           self._refused(config, error)) from None
                 if not pages:
                     placed = self._with_narrow(self._with_prefill(placed, prefill))
                 self.kept[key] = self._with_selection(placed, *always) if always else placed
@@ -310,19 +314,20 @@ class _Imported:
         program = longest_pages(network.graph, config, rows, pages, made)
         return Placed(network, program, program.fill(network))
 
-    def _place(self, config: Config, base: int, rows: int, general: bool, looped: bool, batch: int, lend: int,
-               borrow: Lender | None) -> Placed:
+    def _place(self, config: Config, base: int, rows: int, general: bool, looped: bool, batch: int, values: int,
+               lend: int, borrow: Lender | None) -> Placed:
         network, effort = self.file.network, default_effort(self.file.network.graph)
         beside: dict[str, Any] = ({"lend": lend} if lend else {}) | ({"borrow": borrow} if borrow else {})
         if looped:
             loop = loop_kept(network, self.file.sha256, config, effort=effort, rows=rows, base_address=base)
             return Placed(network, loop.single, loop.fill(network), loop)
         program = compile_kept(network, self.file.sha256, config, rows=rows, effort=effort, tokens=True,
-                               base_address=base, general=general, batch=batch, **beside)
-        return Placed(network, program, program.fill(network))
+                               base_address=base, general=general, batch=batch, values=values, **beside)
+        return Placed(network, program, program.fill(network), values=values)
 
     def _with_prefill(self, placed: Placed, rows: int | None) -> Placed:
-        """With the program for prompts behind all else.
+        """With the program for prompts behind all else. Its rows meet the same values; that zeros meet none, changes
+        nothing there.
 
         Raises:
             InputError: rows are given, and do not fit.
@@ -335,7 +340,8 @@ class _Imported:
                              f"decodes, not {rows}")
         try:
             prefill = prefill_kept(placed.network, self.file.sha256, program, effort=effort, rows=rows,
-                                   base_address=program.base_address + _behind_all(placed))
+                                   base_address=program.base_address + _behind_all(placed),
+                                   values=placed.values if placed.values > 1 else 0)
         except CompileError as error:
             raise InputError(f"--prefill-rows {rows}: {error}" if rows else f"a program for prompts: {error}: use "
                              "--prefill-rows 0") from None
@@ -344,7 +350,7 @@ class _Imported:
     def _with_narrow(self, placed: Placed) -> Placed:
         """With the programs for fewer rows or positions behind all else."""
         program = placed.program
-        for made in narrow_kept(placed.network, self.file.sha256, program,
+        for made in narrow_kept(placed.network, self.file.sha256, program, values=placed.values,
                                 base_address=program.base_address + _behind_all(placed)):
             placed = replace(placed, dram=_with(placed, made), narrow=(*placed.narrow, made))
         return placed

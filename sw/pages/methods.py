@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from importlib import import_module
 
 from gemmule.sw.decoding.methods import METHODS, Method, Option
-from gemmule.sw.limits import Range
 from gemmule.sw.reports.markdown import wrapped
 
 __all__ = ["methods_page"]
@@ -40,7 +39,7 @@ def _drafts(method: Method) -> str:
 
 def _option(option: Option) -> str:
     limits = option.limits
-    words = str(limits) if isinstance(limits, Range) else ", ".join(f"`{word}`" for word in limits)
+    words = ", ".join(f"`{word}`" for word in limits) if isinstance(limits, tuple) else str(limits)
     return f"| `{option.name}` | {option.help} | {words} | {option.otherwise or option.default} |"
 
 

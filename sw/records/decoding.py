@@ -94,6 +94,8 @@ class Pruning(BaseModel):
     whole: int = Field(description="rows up to which a text keeps all")
     score: Literal["attention", "none", "pages"]
     page: int = Field(description="rows of a page, where each row chooses pages")
+    values: int | None = Field(default=None, description="least 8-bit probability that meets a value; null: all "
+                                                         "values are loaded")
 
 
 class Generate(Record):
@@ -107,7 +109,7 @@ class Generate(Record):
     chat: bool = Field(default=False, description="whether prompts went through the model's chat template")
     system: str | None = Field(default=None, description="the system message of the chat template")
     method: MethodName
-    method_options: dict[str, int | str | None] = Field(
+    method_options: dict[str, int | float | str | None] = Field(
         default_factory=dict, description="the method's own options, except the number of drafts; null: the method "
                                           "decides")
     backend: Literal["model", "rtl"]
@@ -289,7 +291,7 @@ class Bench(Record):
     top_k: int | None
     top_p: float | None
     prune: Pruning | None = Field(default=None, description="the schedule of the target's cache; null: it keeps all")
-    method_options: dict[str, dict[str, int | str | None]] = Field(
+    method_options: dict[str, dict[str, int | float | str | None]] = Field(
         default_factory=dict, description="the own options of each method; null: the method decides")
     rows: list[BenchRow]
     best: list[BestLength] = Field(description="for each method with several draft lengths, by category")

@@ -72,12 +72,14 @@ class OperatorOfModel(BaseModel):
 
 
 class TokenPruning(BaseModel):
-    """The schedule by which rows leave an encoder."""
+    """The schedule by which rows and heads leave an encoder."""
 
     layers: list[float | int] = Field(description="by layer, rows that are left: shares of the sequence, or numbers")
     first: int = Field(description="rows that always stay: the first ones")
     last: int = Field(description="the last ones")
     importance: Literal["layer", "layers"]
+    heads: list[float | int] | None = Field(
+        description="by layer, heads that are left: shares of all, or numbers; null: all")
 
 
 class PrunedPass(BaseModel):
@@ -87,6 +89,8 @@ class PrunedPass(BaseModel):
     kept_rows_by_layer: list[int] | None = Field(
         description="encoders: rows that each layer leaves of the sequence; decoders: rows of each KV head that a "
                     "selection keeps")
+    kept_heads_by_layer: list[int] | None = Field(
+        description="heads that each layer of an encoder leaves to the next; null where none may leave")
     kv_bytes: int | None = Field(
         description="keys and values that attention reads, all layers; decoders: with the pass's share of a selecting "
                     "pass")

@@ -41,11 +41,18 @@ def pruned_line(record: dict[str, Any]) -> str:
         f"TOP_K takes {record['topk_cycles']:,} cycles, {record['topk_exposed_cycles']:,} of them with no other unit " \
         "at work; "
     if record["selection_cycles"] is None:
-        return f"rows that layers leave: {', '.join(map(str, left))}; {top_k}{gain}"
+        heads = record["kept_heads_by_layer"]
+        parts = [(name, counts) for name, counts in (("rows", left), ("heads", heads)) if counts]
+        said = [f"{name} that layers leave: {', '.join(map(str, counts))}; " for name, counts in parts]
+        return f"{''.join(said)}{top_k}{gain}"
+    read = record["kv_bytes"] / record["kv_bytes_dense"] if record["kv_bytes_dense"] else 1
+    if record["prune"]["values"] and not record["selection_cycles"]:
+        lost = f"; {dropped:.1%} of the probability is too small to count" if dropped else ""
+        return (f"pruned cache: values that no probability of at least {record['prune']['values']} of 255 meets are "
+                f"not loaded, {read:.0%} of the KV bytes are{lost}; {top_k}{gain}")
     if not record["selection_cycles"]:
         return f"pruned cache: all {left[0]:,} rows are kept, as the schedule has it for so few"
     share = "" if dropped is None else f" and drops {dropped:.1%} of the probability"
-    read = record["kv_bytes"] / record["kv_bytes_dense"]
     return (f"pruned cache: {left[0]:,} rows per KV head, {read:.0%} of the KV bytes; a selection takes "
             f"{record['selection_cycles']:,} cycles{share}; {top_k}with its share a pass takes "
             f"{record['cycles_with_selection']:,} cycles; {gain}")

@@ -14,6 +14,7 @@ from gemmule.csr import CAUSE_MEANING, CAUSES
 from gemmule.isa import Unit
 from gemmule.sw.benches.theory import acceptance_by_position, theory
 from gemmule.sw.decoding.generation import Generation, distinct
+from gemmule.sw.kv.text import Pruned
 from gemmule.sw.models.pair import Pair
 from gemmule.sw.reports.positions import by_position
 
@@ -89,8 +90,8 @@ def _pruned_json(run: Generation) -> dict[str, Any]:
     told = run.pruned
     if told is None:
         return dict.fromkeys(names)
-    values = ([told.kept] * told.layers, told.rows * told.row_bytes, told.rows_dense * told.row_bytes, told.selections,
-              told.cycles, told.top_k_cycles, told.top_k_exposed)
+    values = ([told.kept] * told.layers, told.bytes, told.bytes_dense, told.selections, told.cycles,
+               told.top_k_cycles, told.top_k_exposed)
     return dict(zip(names, values, strict=True))
 
 
@@ -161,7 +162,7 @@ def print_generation(console: Console, prompts: Sequence[str], run: Generation, 
     console.print(f"{record['bound']}-bound: {method} keeps the DRAM bus busy in {record['dram_bound']:.1%} of device "
                   f"cycles, the matrix unit in {_share(record, 'matrix')}")
     if run.pruned:
-        console.print(_pruned_line(record, by_rows=run.pruned.by_rows), markup=False)
+        console.print(_pruned_line(record, run.pruned), markup=False)
     if reference is not None and reference is not run:
         needs = f" and {extra_parameters:,} more weights" if extra_parameters else ""
         same = "identical to" if record["same_tokens_as_ar"] else "DIFFERENT from"
@@ -173,11 +174,14 @@ def print_generation(console: Console, prompts: Sequence[str], run: Generation, 
             f"{'more' if saved < 0 else 'fewer'} passes of the target{needs}; {text} of autoregressive decoding")
 
 
-def _pruned_line(record: dict[str, Any], *, by_rows: bool) -> str:
+def _pruned_line(record: dict[str, Any], pruned: Pruned) -> str:
     """What the schedule of a pruned cache did."""
     share = record["kv_bytes"] / max(1, record["kv_bytes_dense"])
     kept = record["kept_rows_by_layer"][0]
-    if by_rows:
+    if pruned.values and not record["selections"]:
+        return (f"pruned cache: values that no probability of at least {pruned.values} of 255 meets are not loaded; "
+                f"passes read {share:.0%} of the KV bytes of the whole cache")
+    if pruned.by_rows:
         return (f"pruned cache: each row chooses its pages, the last one {kept:,} rows per KV head; rows saw "
                 f"{share:.0%} of the KV bytes of the whole cache")
     if not record["selections"]:

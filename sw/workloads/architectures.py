@@ -17,7 +17,6 @@ from gemmule.compiler.passes.map import most_rows
 from gemmule.compiler.programs.encoder import compile_encoder
 from gemmule.compiler.programs.encoder_program import EncoderProgram
 from gemmule.compiler.programs.model_program import ModelProgram
-from gemmule.compiler.programs.selecting import Selection
 from gemmule.compiler.quantize.by_shape import by_shape
 from gemmule.compiler.search.decoder import compile_best
 from gemmule.config import Config
@@ -26,7 +25,7 @@ from gemmule.sw.kv.pruning import Pruning
 from gemmule.sw.models.choices import choose
 from gemmule.sw.workloads.passes import EncoderPasses, Passes, encoding_cycles
 from gemmule.sw.workloads.pruned_cycles import rows_read
-from gemmule.sw.workloads.pruned_passes import PrunedPasses, check_pruned, selection_beside
+from gemmule.sw.workloads.pruned_passes import Beside, beside, check_pruned, passes_of
 from gemmule.sw.workloads.searched import Searched, searched_layer
 from gemmule.sw.workloads.token_pruning import schedule_record
 
@@ -36,6 +35,8 @@ GROUP = 32
 """Rows of depth that share an int4 scale, as `gemmule import` has them; on a larger mesh as many as it has."""
 MOST_GROUP = 1 << 15
 MOST_VALUES = 64
+ALONE = Beside()
+"""No schedule."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,13 +123,14 @@ def run_architecture(architecture: Architecture, config: Config, work: Work, *, 
                      attention=work.attention, fusion=work.fusion)
     searched = _searched(network, config, work, keep)
     program, rows, most = _compiled(network, config, work, keep, searched.mapping if searched else None)
-    selection = None
+    others = Beside()
     if isinstance(work.pruning, Pruning) and isinstance(program, ModelProgram):
-        selection = selection_beside(network, _name(graph), program, work.pruning, keep=keep)
+        others = beside(network, _name(graph), program, work.pruning,
+                        lambda: _dense(network, config, replace(work, rows=rows), keep), keep=keep)
     warm = time.perf_counter()
     _measured(program, network, [(1, 0, 0)] if graph.encoder else [(rows, 0, 1)])  # loads the compiled engine
     compiled = time.perf_counter()
-    passes = _measured(program, network, _steps(work, rows), work, selection)
+    passes = _measured(program, network, _steps(work, rows), work, others)
     simulated = time.perf_counter()
     record, host = passes.record() | _pruned(passes, network, config, work, keep), config.host
     host_cycles = record["passes"] * (host.launch_cycles + host.step_cycles)
@@ -216,6 +218,8 @@ def _compiled(network: Network, config: Config, work: Work, keep: bool,
         options: dict[str, Any] = {
             "rows": rows, "batch": work.batch, "context": most, "tokens": True, "effort": work.effort,
             "fused": work.fusion == "on", "standard": work.attention == "standard"}
+        if isinstance(work.pruning, Pruning) and work.pruning.values:
+            options["values"] = work.pruning.values
         try:
             return (compile_kept(network, name, config, **options) if keep else compile_best(
                 network, config, **options)), rows, most
@@ -225,18 +229,24 @@ def _compiled(network: Network, config: Config, work: Work, keep: bool,
             rows //= 2
 
 
+def _dense(network: Network, config: Config, work: Work, keep: bool) -> ModelProgram:
+    """The program that loads all values."""
+    program, _, _ = _compiled(network, config, replace(work, pruning=None), keep, None)
+    assert isinstance(program, ModelProgram)
+    return program
+
+
 def _measured(program: ModelProgram | EncoderProgram, network: Network,
               steps: list[tuple[int, int, int]], work: Work | None = None,
-              selection: Selection | None = None) -> Passes | EncoderPasses:
-    """Passes of (new rows, cached ones, rows with answers); with a ``selection`` over the kept cache of ``work``."""
+              others: Beside = ALONE) -> Passes | EncoderPasses:
+    """Passes of (new rows, cached ones, rows with answers), by the schedule of ``work``."""
     if isinstance(program, EncoderProgram):
         with EncoderPasses(program, network, "model", 0, True) as encoded:
             for rows, _, _ in steps:
                 encoded.run(rows)
         return encoded
-    pruning = work.pruning if work else None
-    with (PrunedPasses(program, selection, network, pruning, "model", 0, True)
-          if selection and isinstance(pruning, Pruning) else Passes(program, network, "model", 0, True)) as passes:
+    pruning = work.pruning if work and isinstance(work.pruning, Pruning) else None
+    with passes_of(program, network, pruning, others, "model", 0, True) as passes:
         for rows, cached, wanted in steps:
             passes.fill_cache(cached)
             passes.run(rows, wanted)
@@ -255,12 +265,12 @@ def _steps(work: Work, rows: int) -> list[tuple[int, int, int]]:
 def _operators(found: list[dict[str, Any]], graph: Graph, work: Work, rows: int,
                passes: Passes | EncoderPasses) -> list[dict[str, Any]]:
     """With what each operation multiplies and must move."""
-    left = passes.left if isinstance(passes, EncoderPasses) else ()
+    left, heads = (passes.left, passes.program.heads_by_layer) if isinstance(passes, EncoderPasses) else ((), ())
     steps = _steps(work, rows)
     if isinstance(work.pruning, Pruning):
         steps = [(rows, rows_read(work.pruning, work.seq), rows)]
     ideals = [ideal_by_operation(graph, count, cached, wanted=wanted, tokens=not graph.encoder, batch=work.batch,
-                                 left=left) for count, cached, wanted in steps]
+                                 left=left, heads=heads) for count, cached, wanted in steps]
     ran = {part["name"]: part for part in found}
     names = dict.fromkeys([*ran, *(name for needed in ideals for name, part in needed.items() if part.bytes)])
     nothing = dict.fromkeys(("cycles", "matrix_cycles", "vector_cycles", "weight_bytes"), 0)

@@ -24,10 +24,11 @@ from gemmule.sim.roofline import roofline_cycles
 from gemmule.sim.simulator import Simulator
 from gemmule.sw.device.backends import Device, DeviceError, open_device
 from gemmule.sw.device.choosing import top_k_cycles
+from gemmule.timing import Timing
 
 __all__ = ["PRUNED", "EncoderPasses", "Passes", "Runs", "checked", "encoding_cycles"]
 
-PRUNED = ("kept_rows_by_layer", "kv_bytes", "kv_bytes_dense", "cycles_dense", "selection_cycles",
+PRUNED = ("kept_rows_by_layer", "kept_heads_by_layer", "kv_bytes", "kv_bytes_dense", "cycles_dense", "selection_cycles",
           "cycles_with_selection", "topk_cycles", "topk_exposed_cycles", "dropped_probability")
 """Keys of what a schedule does."""
 
@@ -50,15 +51,15 @@ class Runs(ABC):
     """
 
     def __init__(self, program: ModelProgram | EncoderProgram, network: Network, backend: str, seed: int,
-                 timing_only: bool, room: int = 0) -> None:
-        """``room``: bytes of DRAM beyond the program's own."""
+                 timing_only: bool, room: int = 0, values: int = 1) -> None:
+        """``room``: bytes of DRAM beyond the program's own. ``values``: least probability that meets a value."""
         self.network, self.timing_only, self._program = network, timing_only, program
         self._commands = program.commands
         self._weights = {register for register, name in program.bases.items()
                          if name in (WEIGHTS, HEAD_WEIGHTS, LISTED, STATIC)}
         self.random = np.random.default_rng(seed)
         self.device: Device = open_device(backend, program.config, 1 if timing_only else program.size + room)
-        self.interpreter, self.equal = IntegerInterpreter(network), True
+        self.interpreter, self.equal = IntegerInterpreter(network, values=values), True
         self.results: list[Result] = []
         self.ideal_bytes = self.macs = 0
         if not timing_only:
@@ -74,6 +75,9 @@ class Runs(ABC):
         if isinstance(device, Simulator) and self.timing_only:
             device.load(program.launch("pass", NO_DRAM, step.registers))
             result = checked(device.run(timing_only=True, indices=program.gathered(rows)))
+            if isinstance(program, EncoderProgram) and program.heads:
+                result = checked(device.run(timing_only=True, indices=program.gathered(rows),
+                                            skipped=program.skipped()[result.places]))
         else:
             result = self.run_program(program, step)
         self.ideal_bytes += needed.bytes
@@ -115,7 +119,7 @@ class Runs(ABC):
             if command.unit is Unit.LOAD and (
                 not command.fields.get("rows_reg", 0) or command.fields.get("base", 0) in self._weights)
             else 0 for command in commands])
-        total = np.zeros((4, len(known)))
+        total, empty = np.zeros((4, len(known))), Timing.of(self._program.config).load_zero
         for result in self.results:
             ran = (result.issue >= 0) & (units[result.places] != CONTROL)
             places, took = result.places[ran], (result.finish - result.issue)[ran]
@@ -124,7 +128,7 @@ class Runs(ABC):
             ends = np.maximum.accumulate(result.finish[ran][later])
             ends[-1:] = result.cycles
             spent = np.diff(ends, prepend=0)
-            moves = took > 1  # an empty block's does not
+            moves = took > empty  # those of an empty block, and what a predicate skips, do not
             total += [np.bincount(of[chosen], weight, len(known)) for chosen, weight in (
                 (later, spent), (unit == Unit.MATRIX, took[unit == Unit.MATRIX]),
                 (unit == Unit.VECTOR, took[unit == Unit.VECTOR]), (moves, fixed[places][moves]))]
@@ -161,8 +165,8 @@ class Passes(Runs):
     """Sequences of random tokens, as many as the program's batch, on one device."""
 
     def __init__(self, program: ModelProgram, network: Network, backend: str, seed: int, timing_only: bool,
-                 room: int = 0) -> None:
-        super().__init__(program, network, backend, seed, timing_only, room)
+                 room: int = 0, values: int = 1) -> None:
+        super().__init__(program, network, backend, seed, timing_only, room, values)
         self.program, self.cache = program, Cache(network.graph)
         self.cached = self.position = network.graph.prefix
         """Rows of the cache that the next pass sees, and the position of its first row."""
@@ -258,7 +262,7 @@ class EncoderPasses(Runs):
         program, graph, length = self.program, self.network.graph, len(rows.tokens)
         self.length, self.left = length, program.left_by_layer(length)
         self._launch(program, rows, program.step(rows), ideal(
-            graph, length, 0, wanted=0, tokens=False, left=self.left))
+            graph, length, 0, wanted=0, tokens=False, left=self.left, heads=program.heads_by_layer))
         if not self.timing_only:
             self.output = program.read_output(self.device.read_dram, length)
             expected = self.interpreter.forward(rows, Cache(graph))
@@ -266,16 +270,22 @@ class EncoderPasses(Runs):
             if isinstance(self.interpreter, PruningInterpreter):
                 kept = program.kept_rows(self.device.read_dram, length)
                 self.equal &= all(map(np.array_equal, kept, self.interpreter.kept))
+                if program.heads:
+                    heads = program.kept_heads(self.device.read_dram)
+                    self.equal &= all(map(np.array_equal, heads, self.interpreter.kept_heads[0]))
 
     def pruned(self) -> dict[str, Any]:
         if not self.program.pruning:
             return super().pruned()
         cycles, exposed = top_k_cycles(self.results, self._commands)
-        sizes = [2 * node.kv_heads * node.head_dim for node in self.network.graph.attentions]
+        attentions, heads = self.network.graph.attentions, self.program.heads_by_layer
+        sizes = [2 * node.kv_heads * node.head_dim for node in attentions]
+        there = [2 * count * node.head_dim for count, node in zip([attentions[0].heads, *heads], attentions)]
         return super().pruned() | {
-            "kept_rows_by_layer": self.left, "cycles_with_selection": self.cycles, "topk_cycles": cycles,
-            "topk_exposed_cycles": exposed, "kv_bytes_dense": self.length * sum(sizes),
-            "kv_bytes": sum(size * rows for size, rows in zip(sizes, [self.length, *self.left]))}
+            "kept_rows_by_layer": self.left, "kept_heads_by_layer": heads if self.program.heads else None,
+            "cycles_with_selection": self.cycles, "topk_cycles": cycles, "topk_exposed_cycles": exposed,
+            "kv_bytes_dense": self.length * sum(sizes),
+            "kv_bytes": sum(size * rows for size, rows in zip(there, [self.length, *self.left]))}
 
     def layers(self) -> list[dict[str, int]]:
         """Cycles from each layer's first product to the next one's, all sequences together."""

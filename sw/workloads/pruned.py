@@ -6,14 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gemmule.compiler.ir import Graph, Network, Rows
+from gemmule.compiler.ir import Graph, IntegerInterpreter, Network, Rows
 from gemmule.sw.decoding.asking import alone
 from gemmule.sw.device.chosen import InterpretedChooser
 from gemmule.sw.device.interpreted import InterpretedModel
 from gemmule.sw.device.runtime import TARGET
 from gemmule.sw.kv.chosen_pages import PagesKV
+from gemmule.sw.kv.contiguous import ContiguousKV
 from gemmule.sw.kv.pruning import Pruning
 from gemmule.sw.kv.selected import SelectedKV
+from gemmule.sw.kv.values import ValuesKV
 from gemmule.sw.step import Want
 
 __all__ = ["Losses", "Untimed", "losses", "pruned_cache"]
@@ -44,25 +46,33 @@ class Losses:
     seen: float
     """Cached rows that a row sees, over those of the whole cache: the mean over rows, selecting passes left out."""
     dropped: float
-    """Share of the probability that rows had which a selection left out: the mean over selections."""
+    """Share of the probability that rows had which a selection left out: the mean over selections. Where nothing is
+    selected, that of the values which it was too small to meet."""
 
 
 def pruned_cache(model: InterpretedModel, pruning: Pruning, observed: int,
-                 chooser: type[InterpretedChooser] = InterpretedChooser) -> SelectedKV | PagesKV:
+                 chooser: type[InterpretedChooser] = InterpretedChooser) -> SelectedKV | PagesKV | ValuesKV:
     """A cache of an untimed model by a schedule; ``observed``: rows of a selecting pass. Of pages the model's rows
     choose themselves.
     """
     if pruning.pages:
         return PagesKV(model, pruning.pages, model.room)
+    if pruning.values and not pruning.selects:
+        return ValuesKV(model, pruning.values, model.room)
     return SelectedKV(model, chooser(model, pruning, observed), pruning, model.room)
 
 
 def losses(network: Network, window: np.ndarray, pruning: Pruning | None, observed: int,
-           chooser: type[InterpretedChooser] = InterpretedChooser) -> Losses:
-    """What the tokens of a window cost, int64 [tokens]; no ``pruning``: with the whole cache."""
+           chooser: type[InterpretedChooser] = InterpretedChooser,
+           interpreter: type[IntegerInterpreter] = IntegerInterpreter) -> Losses:
+    """What the tokens of a window cost, int64 [tokens]; no ``pruning``: with the whole cache. ``interpreter``: what
+    computes them.
+    """
     graph = network.graph
     model = InterpretedModel(TARGET, network, Untimed(graph), None,  # type: ignore[arg-type]
-                             pages=pruning.pages if pruning else None)
+                             pages=pruning.pages if pruning else None,
+                             values=pruning.values or 1 if pruning else 1)
+    model.interpreter = interpreter(network, model.interpreter.pages, model.interpreter.values)
     kv = pruned_cache(model, pruning or Pruning(keep=1.0, whole=1 << 16, every=BLOCK), observed, chooser)
     ids, nats, shares, at = window.tolist(), [], [], 0
     while at < len(ids) - 1:
@@ -75,10 +85,12 @@ def losses(network: Network, window: np.ndarray, pruning: Pruning | None, observ
         nats.append(_nats(out.logits * model.logit_scale, np.array(ids[at + 1:at + 1 + len(tokens)])))
         at += len(tokens)
     dropped = getattr(kv.chooser, "dropped", []) if isinstance(kv, SelectedKV) else []
-    return Losses(np.concatenate(nats), float(np.mean(shares)), float(np.mean(dropped)) if dropped else 0.0)
+    every, met = model.interpreter.mass.tolist()
+    return Losses(np.concatenate(nats), float(np.mean(shares)),
+                  float(np.mean(dropped)) if dropped else 1 - met / every if every else 0.0)
 
 
-def _seen(kv: SelectedKV | PagesKV, i: int) -> int:
+def _seen(kv: ContiguousKV, i: int) -> int:
     """Cached rows that the row ``i`` behind the cached ones sees, those of its pass before it among them."""
     return kv.pages.rows(kv.length + i + 1) - 1 if isinstance(kv, PagesKV) else kv.length + i
 

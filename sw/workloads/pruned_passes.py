@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ from gemmule.compiler.program import Program, Step
 from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.compiler.programs.selecting import Selection, compile_selection
 from gemmule.sim.result import Result
-from gemmule.sw.device.choosing import DeviceChooser
+from gemmule.sw.device.choosing import DeviceChooser, top_k_cycles
 from gemmule.sw.device.chosen import InterpretedChooser
 from gemmule.sw.device.interpreted import InterpretedModel
 from gemmule.sw.device.runtime import TARGET
@@ -33,8 +34,9 @@ from gemmule.sw.workloads.pruned_cycles import (
     rows_read,
     selection_cycles,
 )
+from gemmule.sw.workloads.values_passes import ValuesPasses, saved_bytes
 
-__all__ = ["PrunedPasses", "check_pruned", "selection_beside"]
+__all__ = ["Beside", "PrunedPasses", "beside", "check_pruned", "passes_of", "selection_beside"]
 
 
 def check_pruned(pruning: Pruning, *, phase: str, seq: int, rows: int, batch: int, attention: str, fusion: str) -> None:
@@ -51,12 +53,37 @@ def check_pruned(pruning: Pruning, *, phase: str, seq: int, rows: int, batch: in
             (attention != "exact", "--attention", "exact", attention), (fusion != "on", "--fusion", "on", fusion)):
         if wrong:
             raise InputError(f"{option} must be {needed} with --prune, not {value}: drop one of the two")
+    if pruning.values and not pruning.selects:
+        return
     if isinstance(pruning.keep, int) and pruning.keep > seq:
         raise InputError(f"--prune: keep must be at most the {seq:,} rows that are cached, more do not exist, not "
                          f"{pruning.keep:,}: keep fewer, or raise --seq")
     if rows > pruning.every:
         raise InputError(f"--rows must be at most {pruning.every}, as no pass reaches across a selection, not {rows}: "
                          "pass fewer, or raise every in the schedule")
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What passes by a schedule need beside their program."""
+
+    selection: Selection | None = None
+    """Where rows are chosen."""
+    dense: ModelProgram | None = None
+    """The program that loads all values, where theirs does not."""
+
+
+def beside(network: Network, name: str, program: ModelProgram, pruning: Pruning | None,
+           compiling: Callable[[], ModelProgram], *, keep: bool = True) -> Beside:
+    """``compiling``: the program without a schedule; others as of :func:`selection_beside`.
+
+    Raises:
+        InputError: the network or the device takes none.
+    """
+    if pruning is None:
+        return Beside()
+    return Beside(selection_beside(network, name, program, pruning, keep=keep) if pruning.selects else None,
+                  compiling() if pruning.values else None)
 
 
 def selection_beside(network: Network, name: str, program: ModelProgram, pruning: Pruning, *,
@@ -81,6 +108,17 @@ def selection_beside(network: Network, name: str, program: ModelProgram, pruning
             rows //= 2
 
 
+def passes_of(program: ModelProgram, network: Network, pruning: Pruning | None, beside: Beside, backend: str,
+              seed: int, timing_only: bool) -> Passes:
+    """Passes by a schedule, if there is one, of a program compiled for it."""
+    how = backend, seed, timing_only
+    if pruning and beside.selection:
+        return PrunedPasses(program, beside.selection, network, pruning, *how, dense=beside.dense)
+    if pruning and pruning.values and beside.dense:
+        return ValuesPasses(program, beside.dense, network, pruning.values, *how)
+    return Passes(program, network, *how)
+
+
 class PrunedPasses(Passes):
     """Passes over a kept cache. With data both caches and the answers are compared with the interpreter's.
 
@@ -90,10 +128,13 @@ class PrunedPasses(Passes):
     """
 
     def __init__(self, program: ModelProgram, selection: Selection, network: Network, pruning: Pruning, backend: str,
-                 seed: int, timing_only: bool) -> None:
+                 seed: int, timing_only: bool, dense: ModelProgram | None = None) -> None:
+        """``dense``: the program that loads all values, where ``program`` does not."""
         select = selection.select
         super().__init__(program, network, backend, seed, timing_only,
-                         room=select.base_address + select.size - program.base_address - program.size)
+                         room=select.base_address + select.size - program.base_address - program.size,
+                         values=pruning.values or 1)
+        self.dense = dense or program
         self.selection, self.pruning, self.selected = selection, pruning, SelectionCycles()
         self.dropped: float | None = None
         self.context = self.passed = self.wanted = 0
@@ -166,16 +207,23 @@ class PrunedPasses(Passes):
         size, observed = row_bytes(graph), self.selection.select.max_rows
         chooses = context - observed if self.prunes and pruning.score != "none" else 0
         kept = pruning.rows(context) if self.prunes else context
-        with Passes(self.program, self.network, "model", 0, True) as dense:
+        top_k, exposed = top_k_cycles(self.results, self.program.commands) if pruning.values else (0, 0)
+        with Passes(self.dense, self.network, "model", 0, True) as dense:
             dense.fill_cache(context)
             dense.run(self.passed, self.wanted)
         return {
-            "kept_rows_by_layer": [kept] * len(graph.attentions), "kv_bytes_dense": size * context,
-            "kv_bytes": size * rows_read(pruning, context) + self._share(size * chooses),
+            "kept_rows_by_layer": [kept] * len(graph.attentions), "kept_heads_by_layer": None,
+            "kv_bytes_dense": size * context,
+            "kv_bytes": size * rows_read(pruning, context) + self._share(size * chooses) - self._saved(),
             "cycles_dense": dense.cycles, "selection_cycles": self.selected.cycles,
             "cycles_with_selection": self.cycles + self._share(self.selected.cycles),
-            "topk_cycles": self.selected.top_k, "topk_exposed_cycles": self.selected.top_k_exposed,
+            "topk_cycles": self.selected.top_k + top_k,
+            "topk_exposed_cycles": self.selected.top_k_exposed + exposed,
             "dropped_probability": self.dropped}
+
+    def _saved(self) -> int:
+        """Bytes of values that the passes did not load."""
+        return 0 if self.timing_only else saved_bytes(self.program, self.results, self.cached - self.passed)
 
     def _share(self, amount: int) -> int:
         """Of what a selection takes, the part of a pass."""

@@ -47,6 +47,10 @@ class EncoderBench:
             if isinstance(self.interpreter, PruningInterpreter):
                 for kept, wanted in zip(program.kept_rows(device.read_dram, len(rows)), self.interpreter.kept):
                     np.testing.assert_array_equal(kept, wanted)
+                if program.heads:
+                    for kept, wanted in zip(program.kept_heads(device.read_dram), self.interpreter.kept_heads[0],
+                                            strict=True):
+                        np.testing.assert_array_equal(kept, wanted)
             cycles.append(int(result.cycles))
         assert len(set(cycles)) == 1, cycles
         if program.pruning:

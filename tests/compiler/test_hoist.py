@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gemmule.compiler.kernels.attention.shared import CACHE
-from gemmule.compiler.kernels.virtual import WEIGHTS, At, Bank, Buffer, Item, VirtualCommand
+from gemmule.compiler.kernels.virtual import WEIGHTS, At, Bank, Buffer, Item, Loop, VirtualCommand
 from gemmule.compiler.passes.hoist import hoist
 from gemmule.config import load_config
-from gemmule.isa import Unit
+from gemmule.isa import Length, SOp, Unit
 
 CONFIG = load_config("base")
 ACC = At(Buffer("sums", 1, Bank.ACCUMULATOR))
@@ -44,6 +46,20 @@ def test_no_product_stands_behind_more_loads_than_the_queue_takes() -> None:
         if note.startswith("use"):
             assert loads <= int(note.removeprefix("use w")) + 1 + CONFIG.unit_queue + 1, note
     assert [note for note in notes if note.startswith("load")] == [f"load {buffer.name}" for buffer in ring]
+
+
+def test_a_load_that_may_be_skipped_stays_behind_its_predicate() -> None:
+    """And those behind it; in a loop a predicate may be made too."""
+    ring, flags = _ring(4), At(Buffer("flags", 1, Bank.STREAM))
+    compare = VirtualCommand(unit=Unit.SELECT, op=int(SOp.COMPARE), note="compare", fields={"src0": flags, "number": 2})
+    skipped = replace(_load(ring[1]), predicate=2)
+    other = replace(_load(ring[1]), predicate=3)
+    first, last = [_load(ring[0]), _product(ring[0])], [_product(ring[1]), _load(ring[2]), _product(ring[2])]
+    assert _notes([*first, compare, skipped, *last]) == [
+        "load w0", "use w0", "compare", "load w1", "load w2", "use w1", "use w2"]
+    assert _notes([*first, compare, other, *last])[:2] == ["load w0", "load w1"]
+    loop = Loop(body=(compare,), times=Length(2))
+    assert _notes([*first, loop, skipped, *last])[:3] == ["load w0", "use w0", "load w1"]
 
 
 def test_weights_stand_between_cached_rows_most_at_the_end() -> None:

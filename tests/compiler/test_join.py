@@ -49,6 +49,12 @@ def test_bytes_between_keep_loads_apart() -> None:
     assert join(items, BASE) == items
 
 
+def test_loads_that_may_be_skipped_stay_by_themselves() -> None:
+    items = [replace(item, predicate=1) if isinstance(item, VirtualCommand) and i in (2, 3) else item
+             for i, item in enumerate(_parameters([8, 4, 2, 2]))]
+    assert [step.note for step in _steps(join(items, BASE)) if step.unit is Unit.LOAD] == ["p0", "p1", "p2 and 1 more"]
+
+
 def test_bodies_find_joined_rows() -> None:
     first, inner, *rest = _parameters([4, 4, 4, 4])
     made = join([first, Loop(body=(inner,), times=Length(2)), *rest], BASE)

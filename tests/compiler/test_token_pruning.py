@@ -224,7 +224,7 @@ def test_refuses_networks_and_ways() -> None:
             (plain.with_softmax(None, 8), _pruning(0.5), {}, "keeps its scores, not by online attention")):
         with pytest.raises(CompileError, match=message):
             compile_encoder(network, TINY, sequence=20, pruning=pruning, **options)
-    with pytest.raises(CompileError, match="rows leave an encoder only, and this is a decoder"):
+    with pytest.raises(CompileError, match="rows and heads leave an encoder only, and this is a decoder"):
         PruningInterpreter(random_network(Sizes(family="gpt2"), 1), _pruning(0.5))
     few = Config(**(TINY.model_dump() | {"name": "few", "select_keys": 64, "acc_kib": 32, "spm_kib": 32,
                                          "list_entries": 256}))

@@ -166,11 +166,42 @@ def test_pruning(file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     assert pruned["cycles_dense"] == whole["cycles_dense"] == whole["cycles"]
     assert pruned["cycles_with_selection"] == pruned["cycles"]
     assert (pruned["kv_bytes"], pruned["kv_bytes_dense"]) == (2 * 24 * (21 + 17 + 11), 2 * 24 * 63)
-    assert pruned["prune"] == {"layers": [0.8, 0.5], "first": 1, "last": 1, "importance": "layer"}
+    assert pruned["prune"] == {"layers": [0.8, 0.5], "first": 1, "last": 1, "importance": "layer", "heads": None}
     assert "rows that layers leave: 17, 11, 11; TOP_K takes " in capsys.readouterr().out
     macs = sum(rows * (3 * 24 * 24) + 2 * rows * rows * 24 + left * (24 * 24 + 2 * 24 * 40)
                for rows, left in ((21, 17), (17, 11), (11, 11))) + 24 * 24 + 24 * 4
     assert pruned["utilization"] == pytest.approx(macs / (16 * pruned["cycles"]))
+
+
+def test_pruning_of_heads(file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Alone and with rows: the interpreter's heads and output, fewer products, as many cycles without data."""
+    numbers, schedule, found = file.parent / "numbers.json", file.parent / "schedule.yaml", []
+    for text, options in (("heads: [2, 1]", ()), ("heads: [2, 1]", ("--timing-only",)),
+                          ("heads: [1.0, 0.3]\nlayers: [0.8, 0.5]", ()), ("heads: [1.0]", ())):
+        schedule.write_text(text)
+        assert run(monkeypatch, "run", "model", str(file), "--seq", "21", "--config", "tiny", "--json", str(numbers),
+                   "--prune", str(schedule), *options) == 0
+        found.append(json.loads(numbers.read_text()))
+    alone, timed, both, whole = found
+    assert [one["output_equals_interpreter"] for one in found] == [True, None, True, True]
+    assert alone["kept_heads_by_layer"] == timed["kept_heads_by_layer"] == [2, 1, 1]
+    assert (alone["kept_rows_by_layer"], both["kept_rows_by_layer"]) == ([21] * 3, [17, 11, 11])
+    assert both["kept_heads_by_layer"] == [3, 1, 1]
+    assert alone["prune"] == {"layers": [1.0], "first": 1, "last": 0, "importance": "layer", "heads": [2, 1]}
+    assert timed["cycles"] == pytest.approx(alone["cycles"], rel=0.05)
+    assert alone["topk_cycles"] == timed["topk_cycles"] > 0
+    assert (alone["kv_bytes"], alone["kv_bytes_dense"]) == (2 * 21 * 8 * (3 + 2 + 1), 2 * 24 * 63)
+    assert whole["cycles"] == whole["cycles_dense"]
+    assert whole["kept_heads_by_layer"] == [3, 3, 3]
+    said = " ".join(capsys.readouterr().out.split())
+    assert "rows that layers leave: 21, 21, 21; heads that layers leave: 2, 1, 1; TOP_K takes " in said
+    macs = 3 * 21 * 2 * 24 * 40 + 24 * 24 + 24 * 4 + sum(
+        21 * 4 * 24 * 8 * heads + 2 * 21 * 21 * 8 * heads for heads in (3, 2, 1))
+    assert alone["utilization"] == pytest.approx(macs / (16 * alone["cycles"]))
+    weights = {part["name"]: part["weight_bytes"] for part in alone["operators"]}
+    every = {part["name"]: part["weight_bytes"] for part in whole["operators"]}
+    assert weights["up"] == every["up"]
+    assert weights["query"] == every["query"] * 6 // 9
 
 
 def test_refused_schedules(file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -181,13 +212,19 @@ def test_refused_schedules(file: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
             (file, "layers: [1.0, 0.0]", (), ": layer 1 must keep more than 0 rows, not 0.0: keep at least 1"),
             (file, "layers: [30]", (), "layer 0 must keep at most 21 rows, which a sequence has, not 30"),
             (file, "layers: [0.5, 0.5, 0.5, 0.5]", (), "layers must be at most 3, which the network has, not 4"),
-            (file, "layers: 0.5", (), "must be keys with a list of layers among them"),
+            (file, "layers: 0.5", (), "must be keys with a list of layers or of heads among them"),
             (file, "layers: ['a']", (), ": layers must be numbers, one a layer, not ['a']"),
             (file, "layers: [0.5]\nfrist: 1", (), " has no key 'frist': an encoder's are layers, first, last, "),
             (file, "layers: [", (), "is no YAML: "),
             (file, "layers: [0.5]", ("--attention", "online"), "not by online attention: use exact"),
-            (decoder, "layers: [0.5]", (), " must be keys with keep among them, for a decoder, not layers: such as "),
-            (file, "keep: 0.5", (), "must be keys with a list of layers among them, for an encoder: such as ")):
+            (decoder, "layers: [0.5]", (), " must be keys with keep or values among them, for a decoder, not layers: "),
+            (file, "keep: 0.5", (), "must be keys with a list of layers or of heads among them, for an encoder"),
+            (file, "layers: [0.5]\nheads: 2", (), "must be keys with a list of layers or of heads among them"),
+            (file, "heads: [2, 3]", (), ": layer 1 must leave at most what layer 0 leaves, 2 heads, not 3"),
+            (file, "heads: [2, 0]", (), ": layer 1 must leave more than 0 heads, not 0: leave at least 1"),
+            (file, "heads: [4]", (), "layer 0 must leave at most 3 heads, which the network has, not 4"),
+            (file, "heads: [3, 2, 2, 1]", (), "heads must be at most 3 numbers, one for each layer that the network"),
+            (file, "heads: ['a']", (), ": heads must be numbers, one a layer, not ['a']")):
         schedule.write_text(text)
         assert run(monkeypatch, "run", "model", str(model), "--seq", "21", "--config", "tiny", "--prune",
                    str(schedule), *options) == 2

@@ -13,7 +13,7 @@ import pytest
 
 from gemmule.compiler.compile import compile_network
 from gemmule.compiler.files.model_file import save_model
-from gemmule.compiler.ir import Cache, TokenPruning
+from gemmule.compiler.ir import Cache, HeadPruning, TokenPruning
 from gemmule.config import load_config
 from gemmule.sw.device.chosen import InterpretedChooser
 from gemmule.sw.kv.pruning import Pruning
@@ -66,7 +66,7 @@ def test_decoder(decoder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
     timed = told(monkeypatch, tmp_path, TEXT, *words, "--timing-only")
     assert found["output_equals_interpreter"] is True
     assert found["prune"] == {"keep": 0.5, "every": 16, "first": 4, "last": 16, "whole": 32, "score": "attention",
-                              "page": 8}
+                              "page": 8, "values": None}
     assert found["kept_rows_by_layer"] == timed["kept_rows_by_layer"] == [50, 50, 50]
     assert (found["kv_bytes"], found["kv_bytes_dense"]) == (ROW * 58 + ROW * (100 - 4) // 16, ROW * 100)
     assert found["cycles"] < found["cycles_dense"] == timed["cycles_dense"]
@@ -169,6 +169,22 @@ def test_encoder_by_shape() -> None:
     assert sum(part["macs"] for part in pruned["operators"]) == pruned["macs"] < dense["macs"]
 
 
+def test_heads_by_shape() -> None:
+    """Without data the first heads stay; what skipped ones would multiply and load is not counted."""
+    dense, pruned = (run_architecture(small("bert-base"), EDGE, Work(seq=40, pruning=pruning)) for pruning in (
+        None, TokenPruning(heads=HeadPruning(layers=(0.5,)))))
+    assert pruned["kept_heads_by_layer"] == [1, 1]
+    assert pruned["prune"]["heads"] == [0.5]
+    assert pruned["cycles_dense"] == dense["cycles"] > 1.05 * pruned["cycles"]
+    assert pruned["dram_bytes"] < dense["dram_bytes"]
+    assert pruned["kv_bytes_dense"] - pruned["kv_bytes"] == 40 * 2 * 64
+    assert sum(part["macs"] for part in pruned["operators"]) == pruned["macs"]
+    assert dense["macs"] - pruned["macs"] == 40 * 4 * 64 * 128 + 2 * 40 * 40 * 64
+    weights = [{part["name"]: part["weight_bytes"] for part in record["operators"]} for record in (dense, pruned)]
+    assert 4 * weights[1]["query"] == 3 * weights[0]["query"]
+    assert weights[1]["up"] == weights[0]["up"]
+
+
 def test_random_rows_go_behind_others() -> None:
     """The base class fills a cache in pieces as it does at once."""
     network = random_network(SIZES, 1)
@@ -186,7 +202,7 @@ def test_random_rows_go_behind_others() -> None:
 @pytest.mark.parametrize(("text", "words", "message"), [
     ("keep: 0", (), "keep must be at least 1 row, not 0"), ("keep: 0.0", (), "keep must be a share above 0"),
     ("keep: 200\n", (), "keep must be at most the 100 rows that are cached, more do not exist, not 200"),
-    ("layers: [0.5, 0.9]", (), "must be keys with keep among them, for a decoder, not layers"),
+    ("layers: [0.5, 0.9]", (), "must be keys with keep or values among them, for a decoder, not layers"),
     (TEXT, ("--phase", "prefill"), "--phase must be decode with --prune, not prefill"),
     (TEXT, ("--batch", "2"), "--batch must be 1 with --prune, not 2"),
     (TEXT, ("--attention", "online"), "--attention must be exact with --prune, not online"),
@@ -213,6 +229,8 @@ def test_refuses(decoder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     ("bert-base", "layers: [0]", (), "layer 0 must keep more than 0 rows, not 0"),
     ("bert-base", "layers: [200]", (), "layer 0 must keep at most 128 rows, which a sequence has, not 200"),
     ("bert-base", f"layers: {[0.5] * 13}", (), "layers must be at most 12, which the network has, not 13"),
+    ("bert-base", "heads: [13]", (), "layer 0 must leave at most 12 heads, which the network has, not 13"),
+    ("bert-base", f"heads: {[6] * 13}", (), "heads must be at most 12 numbers, one for each layer that the network"),
     ("bert-base", "layers: [0.5]", ("--search", "branch-and-bound"), "--search branch-and-bound goes without --prune"),
     ("gpt2", TEXT, ("--sweep", "seq"), "--prune goes without --sweep")])
 def test_refuses_by_shape(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path,

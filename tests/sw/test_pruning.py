@@ -163,7 +163,7 @@ def test_generate_tells(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys:
     assert f"pruned cache: {told['selections']} selections, the last one keeps" in shown
     assert told["same_tokens_as_ar"] is True
     assert told["prune"] == {"keep": 0.5, "every": 16, "first": 4, "last": 16, "whole": 32, "score": "attention",
-                             "page": 8}
+                             "page": 8, "values": None}
     assert len(told["kept_rows_by_layer"]) == 6
     assert 0 < told["kv_bytes"] < told["kv_bytes_dense"]
     assert told["selections"] >= 3
@@ -173,8 +173,8 @@ def test_generate_tells(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys:
 @pytest.mark.parametrize(("text", "message"), [
     ("keep: 0", "keep must be at least 1 row, not 0"), ("keep: 0.0", r"keep must be a share above 0 .* not 0\.0"),
     ("keep: 1.5", r"keep must be a share .* not 1\.5"), ("keep: all", "keep must be a number, not 'all'"),
-    ("keep: true", "keep must be a number, not True"), ("every: 8", "keep among them"), ("[1, 2]", "not list"),
-    ("keep: 20", "keep must be at least first [+] last = 36 rows, not 20"),
+    ("keep: true", "keep must be a number, not True"), ("every: 8", "keep or values among them"),
+    ("[1, 2]", "not list"), ("keep: 20", "keep must be at least first [+] last = 36 rows, not 20"),
     ("keep: 0.5\nfirst: 300", "first must be a whole number from 0 to 255, not 300"),
     ("keep: 0.5\nlayers: 3", "has no key 'layers': keys are keep, every, first, last, whole, score, page"),
     ("keep: 0.5\nscore: magic", "score must be one of attention, none, pages, not 'magic'"),

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from gemmule.compiler.ir import Attention
 from gemmule.compiler.kernels.attention.batch import set_context
+from gemmule.compiler.kernels.attention.least import drop_small, load_least
 from gemmule.compiler.kernels.attention.shared import (
     CACHE,
     PARTLY,
@@ -24,7 +25,8 @@ from gemmule.compiler.kernels.attention.shared import (
 )
 from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, LengthReg, SetDisplacement
 from gemmule.control import set_length
-from gemmule.isa import MAX_LENGTH, Length, SoftmaxFlag, Source, Unit, VOp
+from gemmule.isa import MAX_LENGTH, Length, MatrixFlag, SoftmaxFlag, Source, Unit, VOp
+from gemmule.numerics import KEPT_BITS
 from gemmule.timing import ceil_div
 
 __all__ = ["BlockAttention", "BlockHead", "BlockMapping"]
@@ -47,6 +49,8 @@ class BlockMapping(AttentionMapping):
     """A loop takes the values of a head and the keys of the next one; needs two contexts of statistics."""
     joined: int = 0
     """Of a cache that a program beside this one lays out so."""
+    least: int = 1
+    """8-bit probabilities below it count as 0."""
 
     @property
     def keep(self) -> bool:
@@ -98,9 +102,15 @@ class BlockAttention(AttentionKernel):
         """Whether the commands that are written now are of positions whose scores stay."""
         self.moved: dict[str, int] = {}
         """By region of DRAM but the cache: bytes by which a turn moves on; 0 outside of the loops."""
+        self.ones: At | None = None
+        """A row of equal numbers, where small probabilities count as 0."""
 
     def _head(self, kv: int, statistics: int, sequence: int) -> BlockHead:
         return BlockHead(self, kv, statistics, sequence)
+
+    def begin(self) -> None:
+        if self.mapping.least > 1:
+            self.ones = load_least(self.b, self.node.name, self.mapping.least)
 
     def write(self) -> None:
         """All heads: the first pass of the next one runs with the second pass of each."""
@@ -184,6 +194,7 @@ class BlockHead(HeadKernel):
         super().__init__(kernel, kv, statistics, sequence)
         self.kernel, self.mapping = kernel, kernel.mapping
         new = ceil_div(self.b.each, self.b.config.dim) * kernel.one
+        self.kept = At(Buffer(f"{self.name} sum of what counts", kernel.one, Bank.ACCUMULATOR))
         self.new_scores = At(Buffer(f"{self.name} new scores", new, Bank.ACCUMULATOR))
         self.new_probabilities = At(Buffer(f"{self.name} new probabilities", new, Bank.OPERAND))
         self.probabilities = [At(Buffer(f"{self.name} probabilities {j}", kernel.block_rows, Bank.OPERAND))
@@ -217,6 +228,8 @@ class BlockHead(HeadKernel):
     def new_contexts(self) -> None:
         """The new rows' part of the contexts."""
         k = self.k
+        self.drop(self.new_probabilities, self.b.m_each)
+        self.add_kept(self.new_probabilities, self.b.m_each, False)
         self.add_contexts(self.new_probabilities, k.place_new(1, self.kv, self.sequence), k.new, self.b.m_each, False)
 
     def block_probabilities(self, j: int) -> None:
@@ -225,6 +238,39 @@ class BlockHead(HeadKernel):
             self.scores_again(j)
         self.add_softmax(VOp.SOFTMAX_EXP, self._cached(1, j), self._left(j), {SoftmaxFlag.CONTINUE, SoftmaxFlag.MORE},
                          moved=self.kernel.keeping, dst=self.probabilities[j], dst_stride=self.k.one)
+        self.drop(self.probabilities[j], self._left(j))
+
+    def drop(self, probabilities: At, n: Length) -> None:
+        """Those that are too small become 0, by the vector unit's table."""
+        if self.mapping.least > 1:
+            drop_small(self.b, self.name, probabilities, self.k.one, self.own.m, n)
+
+    def add_kept(self, probabilities: At, n: Length, more: bool) -> None:
+        """The sum of what is left, ``more``: added to what there is."""
+        if self.kernel.ones:
+            self.b.add(Unit.MATRIX, f"{self.name}: sum of what counts", a_row=probabilities, a_stride=self.k.one,
+                       flags={MatrixFlag.A_UNSIGNED, MatrixFlag.B_TRANSPOSED} | (
+                           {MatrixFlag.ACCUMULATE} if more else set()),
+                       b_row=self.kernel.ones, b_stride=0, c_row=self.kept, c_stride=self.k.one, m=self.own.m, n=1, k=n)
+
+    def mix_prefix(self) -> None:
+        super().mix_prefix()
+        self.add_kept(self.prefix_probabilities, Length(self.k.prefix), True)
+
+    def rescale(self) -> None:
+        super().rescale()
+        if self.kernel.ones:
+            self.b.add(Unit.VECTOR, f"{self.name}: rise", op=VOp.RESCALE, src0=self.kept, src0_stride=self.k.one,
+                       dst=self.kept, dst_stride=self.k.one, m=self.own.m, n=1, context=self.statistics)
+
+    def normalise(self) -> None:
+        """By the sum of what is left, whose reciprocal goes to the first context and overwrites none that is needed."""
+        if self.kernel.ones:
+            self.b.add(Unit.VECTOR, f"{self.name}: sum of what counts", op=VOp.ABSMAX, src0=self.kept,
+                       src0_stride=self.k.one, m=self.own.m, n=1, context=0)
+            self.normalise_by(0, KEPT_BITS)
+        else:
+            super().normalise()
 
     def scores_again(self, j: int) -> None:
         """Second pass: the same scores of block ``j``."""
@@ -233,6 +279,7 @@ class BlockHead(HeadKernel):
     def block_contexts(self, j: int) -> None:
         """Second pass: the block's part of the contexts."""
         mapping = self.mapping
+        self.add_kept(self.probabilities[j], self._left(j), True)
         self.add_contexts(self.probabilities[j], self._slot(1, j), mapping.block * mapping.pair, self._left(j), True)
 
     def finish(self) -> None:
@@ -241,6 +288,7 @@ class BlockHead(HeadKernel):
         """
         if self.k.prefix:
             self.mix_prefix()
+        if self.k.prefix or self.kernel.ones:
             self.normalise()
             return
         self.add_softmax(VOp.SOFTMAX_EXP, self.new_scores, Length(1), {SoftmaxFlag.CONTINUE, SoftmaxFlag.TREE},

@@ -13,6 +13,8 @@ from typing import Any
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Attention, TokenPruning
 from gemmule.compiler.ir.token_pruning import importance_shift
+from gemmule.compiler.kernels.attention.heads.leaving import ALL_STAY, LeavingHeads
+from gemmule.compiler.kernels.attention.heads.sums import HeadSums, check_heads
 from gemmule.compiler.kernels.attention.sequence import HeadLayout, SequenceHead, SequenceMapping, attend_heads
 from gemmule.compiler.kernels.attention.softmax import exponential
 from gemmule.compiler.kernels.row_blocks import stored
@@ -41,7 +43,11 @@ KEPT_ROWS = "kept rows"
 
 
 def check_choosing(node: Attention, config: Config, sequence: int, pruning: TokenPruning, *, standard: bool) -> None:
-    """Refuse ways of attention, lengths and schedules with which no rows are chosen; raises CompileError."""
+    """Refuse ways of attention, lengths and schedules with which nothing is chosen; raises CompileError."""
+    if pruning.heads:
+        check_heads(node, config, sequence, rows=bool(pruning.pruning))
+    if not pruning.pruning:
+        return
     if node.block or standard:
         raise CompileError("rows are chosen by exact attention that keeps its scores, not by "
                            f"{'standard' if standard else 'online'} attention: use exact, or prune nothing")
@@ -71,12 +77,13 @@ def _first_word(config: Config, lists: int) -> int:
 
 
 def attend_choosing(b: Builder, node: Attention, mapping: SequenceMapping, sequence: int, pruning: TokenPruning,
-                    layer: int) -> None:
+                    layer: int, leaving: LeavingHeads = ALL_STAY) -> None:
     """Contexts of all heads, and importance; if the layer chooses, the list of rows that go on, from entry 0 on."""
     layout, every = HeadLayout.of(node, b.config, sequence), Length(sequence, LengthReg.ROWS)
     if pruning.begins(layer):
         _select(b, node, SOp.COMMIT, "no importance yet", CommitFlag.CLEAR, first=0, n=every)
-    attend_heads([_ChoosingHead(b, node, mapping, layout, head) for head in range(node.heads)], mapping)
+    attend_heads([_ChoosingHead(b, node, mapping, layout, head, leaving.sums) for head in range(node.heads)], mapping,
+                 leaving)
     if layer in pruning.pruning:
         _choose(b, node, sequence, pruning, pruning.pruning.index(layer))
 
@@ -107,8 +114,9 @@ def _select(b: Builder, node: Attention, op: SOp, note: str, *flags: int, **fiel
 class _ChoosingHead(SequenceHead):
     """Commands of one head."""
 
-    def __init__(self, b: Builder, node: Attention, mapping: SequenceMapping, layout: HeadLayout, number: int) -> None:
-        super().__init__(b, node, mapping, layout, number)
+    def __init__(self, b: Builder, node: Attention, mapping: SequenceMapping, layout: HeadLayout, number: int,
+                 sums: HeadSums | None) -> None:
+        super().__init__(b, node, mapping, layout, number, sums)
         self.normalised = [At(Buffer(f"{self.name}: normalised {i}", 2 * at.buffer.rows, Bank.OPERAND))
                            for i, at in enumerate(self.probabilities)]
 

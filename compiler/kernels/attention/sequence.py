@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 
 from gemmule.compiler.ir import Attention
+from gemmule.compiler.kernels.attention.heads.leaving import ALL_STAY, LeavingHeads
+from gemmule.compiler.kernels.attention.heads.sums import HeadSums
 from gemmule.compiler.kernels.attention.softmax import exponential
 from gemmule.compiler.kernels.row_blocks import stored
 from gemmule.compiler.kernels.virtual import NO_DYN, At, Bank, Buffer, Builder, LengthReg, SetDisplacement
@@ -80,27 +82,42 @@ class HeadLayout:
         return len(PARTS) * self.heads * self.sequence * self.row
 
 
-def attend_sequence(b: Builder, node: Attention, mapping: SequenceMapping, sequence: int) -> None:
+def attend_sequence(b: Builder, node: Attention, mapping: SequenceMapping, sequence: int,
+                    leaving: LeavingHeads = ALL_STAY) -> None:
     """Contexts of all heads of up to ``sequence`` rows."""
     layout = HeadLayout.of(node, b.config, sequence)
-    attend_heads([SequenceHead(b, node, mapping, layout, number) for number in range(node.heads)], mapping)
+    attend_heads([SequenceHead(b, node, mapping, layout, number, leaving.sums) for number in range(node.heads)],
+                 mapping, leaving)
 
 
-def attend_heads(heads: Sequence[SequenceHead], mapping: SequenceMapping) -> None:
-    """One after another, the operands of the next one under way."""
-    for head in heads[:mapping.ahead]:
-        head.load()
+def attend_heads(heads: Sequence[SequenceHead], mapping: SequenceMapping, leaving: LeavingHeads = ALL_STAY) -> None:
+    """One after another, the operands of the next one under way; behind them the heads are chosen that stay."""
+    gates, predicates = leaving.gates, [0] * len(heads)
+
+    def load(number: int) -> None:
+        if gates:
+            predicates[number] = gates.predicate(number)
+        with heads[number].b.when(predicates[number]):
+            heads[number].load()
+
+    for number in range(mapping.ahead):
+        load(number)
     for number, head in enumerate(heads):
-        for other in heads[number + mapping.ahead:number + mapping.ahead + 1]:
-            other.load()
-        head.attend()
+        if number + mapping.ahead < len(heads):
+            load(number + mapping.ahead)
+        with head.b.when(predicates[number]):
+            head.attend()
+    if leaving.sums:
+        leaving.sums.choose()
 
 
 class SequenceHead:
-    """Commands of one head."""
+    """Commands of one head; ``sums``: where its importance is added up."""
 
-    def __init__(self, b: Builder, node: Attention, mapping: SequenceMapping, layout: HeadLayout, number: int) -> None:
+    def __init__(self, b: Builder, node: Attention, mapping: SequenceMapping, layout: HeadLayout, number: int,
+                 sums: HeadSums | None = None) -> None:
         dim, align = b.config.dim, b.config.preload
+        self.said = sums.head(number, mapping.queries, layout.groups, mapping.flight) if sums else None
         self.b, self.node, self.mapping, self.layout, self.number = b, node, mapping, layout, number
         self.name, self.all = f"{node.name}: head {number}", Length(layout.sequence, LengthReg.ROWS)
         self.scaling: dict[str, Any]
@@ -210,13 +227,18 @@ class SequenceHead:
                    m=self.rows(i), n=self.node.head_dim, k=self.all)
 
     def normalise(self, i: int) -> None:
+        """A block's contexts; what they say of the head is added up behind those of the other blocks."""
         m = self.mapping.queries
         self.b.add(Unit.VECTOR, f"{self.name}: normalise", op=VOp.REQUANT, flags={RequantFlag.ROW}, src0=self.sums[i],
                    src0_stride=m, dst=self.contexts[i], dst_stride=m, m=self.rows(i), n=self.node.head_dim, context=i,
                    **self.scale)
+        if self.said:
+            self.said.multiply(i, self.sums[i], self.rows(i), {"context": i, **self.scale})
 
     def store(self, i: int) -> None:
         m, row, every = self.mapping.queries, self.layout.row, self.layout.heads * self.layout.row
         self.b.add(Unit.STORE, f"{self.name}: contexts", region=stored(CONTEXT),
                    offset=self.number * row + i * m * every, stride=every, bytes=row, row=self.contexts[i],
                    row_stride=1, block_stride=m, rows=self.rows(i))
+        if self.said:
+            self.said.add(i, self.rows(i))

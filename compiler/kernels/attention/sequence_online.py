@@ -13,6 +13,8 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from gemmule.compiler.ir import Attention
+from gemmule.compiler.kernels.attention.heads.leaving import ALL_STAY, LeavingHeads
+from gemmule.compiler.kernels.attention.heads.sums import HeadSums
 from gemmule.compiler.kernels.attention.sequence import HeadLayout, SequenceHead, SequenceMapping, attend_heads
 from gemmule.compiler.kernels.attention.shared import load_nobody
 from gemmule.compiler.kernels.attention.softmax import exponential
@@ -24,19 +26,21 @@ from gemmule.timing import ceil_div
 __all__ = ["attend_online"]
 
 
-def attend_online(b: Builder, node: Attention, mapping: SequenceMapping, sequence: int) -> None:
+def attend_online(b: Builder, node: Attention, mapping: SequenceMapping, sequence: int,
+                  leaving: LeavingHeads = ALL_STAY) -> None:
     """Contexts of all heads of up to ``sequence`` rows; the node's block is a power of two, a multiple of DIM."""
     layout, nobody = HeadLayout.of(node, b.config, sequence), load_nobody(b, mapping.queries)
-    heads = [_SequenceOnlineHead(b, node, mapping, layout, number, nobody) for number in range(node.heads)]
-    attend_heads(heads, mapping)
+    heads = [_SequenceOnlineHead(b, node, mapping, layout, number, nobody, leaving.sums)
+             for number in range(node.heads)]
+    attend_heads(heads, mapping, leaving)
 
 
 class _SequenceOnlineHead(SequenceHead):
     """Commands of one head."""
 
     def __init__(self, b: Builder, node: Attention, mapping: SequenceMapping, layout: HeadLayout, number: int,
-                 nobody: At) -> None:
-        super().__init__(b, node, mapping, layout, number)
+                 nobody: At, sums: HeadSums | None) -> None:
+        super().__init__(b, node, mapping, layout, number, sums)
         self.nobody, self.block = nobody, node.block or layout.sequence
 
     def attend(self) -> None:

@@ -275,11 +275,15 @@ class HeadKernel:
 
     def normalise(self) -> None:
         """The rows' int8 contexts, scaled by the reciprocal of their sums."""
+        self.normalise_by(self.statistics, 0)
+
+    def normalise_by(self, context: int, bits: int) -> None:
+        """By the reciprocals of a context of statistics, of sums that lack so many bits."""
         k = self.k
         mult, shift = (int(v) for v in k.scale[self.kv * k.share])
         self.b.add(Unit.VECTOR, f"{self.name}: normalise", op=VOp.REQUANT, flags={RequantFlag.ROW}, src0=self.sums,
                    src0_stride=self.own.one, dst=self.own.context, dst_stride=k.all, m=self.own.m,
-                   n=k.node.head_dim, mult=mult, shift=shift, context=self.statistics)
+                   n=k.node.head_dim, mult=mult, shift=shift + bits, context=context)
 
 
 def load_masks(b: Builder, rows: int) -> At:

@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gemmule.compiler.ir import Network, TokenPruning
+from gemmule.compiler.ir import Attention, Network, TokenPruning
 from gemmule.compiler.kernels import embed, mlp
 from gemmule.compiler.kernels.attention.choosing import attend_choosing, kept_words
+from gemmule.compiler.kernels.attention.heads.gates import HeadGates
+from gemmule.compiler.kernels.attention.heads.leaving import LeavingHeads
+from gemmule.compiler.kernels.attention.heads.products import project_heads, tiles_of_left
 from gemmule.compiler.kernels.attention.sequence import (
     CONTEXT,
     HEADS,
@@ -18,7 +21,7 @@ from gemmule.compiler.kernels.attention.sequence import (
     attend_sequence,
 )
 from gemmule.compiler.kernels.attention.sequence_online import attend_online
-from gemmule.compiler.kernels.epilogue import Heads, add_to_residual, store, store_heads
+from gemmule.compiler.kernels.epilogue import add_to_residual, store
 from gemmule.compiler.kernels.head.logits import ANSWERS
 from gemmule.compiler.kernels.layout import Span, by_heads, in_order
 from gemmule.compiler.kernels.linear import Ring, between, linear_tiles
@@ -56,10 +59,12 @@ class EncoderPhases:
     """Most rows."""
     fused: bool = True
     pruning: TokenPruning | None = None
-    """Rows leave behind the attention of some layers."""
+    """Rows and heads leave behind the attention of some layers."""
     b: Builder = field(init=False)
 
     def __post_init__(self) -> None:
+        found = self.pruning.heads if self.pruning else None
+        self.heads = found.schedule(self.network.graph) if found else None
         self.b = Builder(self.config, self.network, self.sequence, fused=self.fused)
 
     def lowered(self, *, before: list[Part], layers: Sequence[list[Part]] = (), behind: Sequence[Part] = ()) -> Lowered:
@@ -71,6 +76,10 @@ class EncoderPhases:
     def _pruning(self) -> tuple[int, ...]:
         """Layers behind whose attention rows leave."""
         return self.pruning.pruning if self.pruning else ()
+
+    def _gates(self, node: Attention) -> HeadGates | None:
+        """Of a phase, where heads have left before the layer."""
+        return LeavingHeads.gates_of(self.b, node, self.heads)
 
     def _done(self) -> list[Item]:
         items, self.b.items, self.b.spilled = self.b.items, [], 0
@@ -121,33 +130,20 @@ class EncoderPhases:
         layout, ring, depth = HeadLayout.of(node, self.config, self.sequence), self._ring(mapping), operator.query.depth
         self._reserve(NARROW, self._row(depth))
         b.reserve(HEADS, layout.size)
-        lanes = by_heads(np.arange(node.heads), node.head_dim, dim)
         b.rows, count, order = mapping.rows, mapping.together, in_order(depth, dim)
         spans = [self._operand(NARROW, len(order), RowBlock(i, 1)) for i in range(count)]
+        linears, gates = (operator.key, operator.value, operator.query), self._gates(node)
 
         def load(block: RowBlock) -> Writes:
             return self._load(NARROW, spans[block.first // mapping.rows % count], block)
 
         with row_blocks(b, self.sequence, mapping.rows, count, {
                 NARROW: self._row(depth), stored(HEADS): layout.row}, "queries, keys and values", load) as blocks:
-            early = 1 if count > 1 else None  # the product behind whose tiles the next block's rows are loaded
             for block, span in zip(blocks, spans, strict=True):
                 self._enter(block)
-                for part, linear in enumerate((operator.key, operator.value, operator.query)):
-                    buffers = [At(Buffer(f"{linear.name} {h}", layout.groups * b.rows, Bank.STATE))
-                               for h in range(node.heads)]
-                    heads = Heads(range(node.heads), node.head_dim, buffers.__getitem__, b.rows)
-                    done = 0
-                    tiles = linear_tiles(b, ring, linear, [Span(span, b.rows, order)], lanes)
-                    for tile in between(tiles, len(lanes) // dim, load(block.following) if part == early else ()):
-                        store_heads(b, linear, tile, heads, None, None)
-                        while done < (tile.first + tile.groups) // layout.groups:
-                            b.add(Unit.STORE, f"{linear.name}: head {done}", region=stored(HEADS),
-                                  offset=layout.offset(part, done) + block.first * layout.row, stride=layout.row,
-                                  bytes=layout.row, row=buffers[done], row_stride=1, block_stride=b.rows,
-                                  rows=block.part(0, block.rows))
-                            done += 1
-                self._late(load(block.following) if early is None else [])
+                project_heads(b, ring, node, linears, layout, gates, block, Span(span, b.rows, order),
+                              load(block.following) if count > 1 else [])
+                self._late(load(block.following) if count == 1 else [])
         return self._done()
 
     def attention(self, operator: Attend, mapping: SequenceMapping) -> list[Item]:
@@ -156,10 +152,11 @@ class EncoderPhases:
         layout = HeadLayout.of(node, self.config, self.sequence)
         self.b.reserve(HEADS, layout.size)
         self._reserve(CONTEXT, layout.row * node.heads)
+        leaving = LeavingHeads.of(self.b, node, self.heads)
         if self.pruning and node.layer is not None and self.pruning.adds(node.layer):
-            attend_choosing(self.b, node, mapping, self.sequence, self.pruning, node.layer)
+            attend_choosing(self.b, node, mapping, self.sequence, self.pruning, node.layer, leaving)
         else:
-            (attend_online if node.block else attend_sequence)(self.b, node, mapping, self.sequence)
+            (attend_online if node.block else attend_sequence)(self.b, node, mapping, self.sequence, leaving)
         return self._done()
 
     def project_contexts(self, layer: LayerOperators, mapping: PhaseMapping) -> list[Item]:
@@ -174,6 +171,7 @@ class EncoderPhases:
         b.rows, count = mapping.rows, mapping.together
         spans = [self._operand(CONTEXT, len(lanes), RowBlock(i, 1)) for i in range(count)]
         residuals = [embed.new_residual(b, linear.columns) for _ in spans]
+        gates = self._gates(node)
 
         def load(block: RowBlock) -> Writes:
             number = block.first // mapping.rows % count
@@ -187,9 +185,11 @@ class EncoderPhases:
 
             for block, span, residual in zip(blocks, spans, residuals, strict=True):
                 self._enter(block)
-                tiles = linear_tiles(b, ring, linear, [Span(span, b.rows, lanes)], order)
                 ahead = [*(load(block.following) if count > 1 else []), *([] if block.first else [factors.load])]
-                for tile in between(tiles, self._groups(linear.columns), ahead):
+                tiles = tiles_of_left(b, ring, node, linear, span, order, gates, ahead) if gates else between(
+                    linear_tiles(b, ring, linear, [Span(span, b.rows, lanes)], order), self._groups(linear.columns),
+                    ahead)
+                for tile in tiles:
                     add_to_residual(b, linear, tile, residual)
                 self._spill_residual(layer.output.add.name, residual)
                 self._norm(layer.attention_norm, factors, residual, block, mapping.norm_rows, INNER_NARROW, INNER_WIDE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -231,21 +232,20 @@ def _decoded(work: _Work) -> _Ran:
     from gemmule.compiler.kept import compile_kept
     from gemmule.io.progress import stderr
     from gemmule.sw.kv.pruning import Pruning
-    from gemmule.sw.workloads.passes import Passes
-    from gemmule.sw.workloads.pruned_passes import PrunedPasses, selection_beside
+    from gemmule.sw.workloads.pruned_passes import beside, passes_of
 
-    begin, seq, rows, pruning, selection = time.perf_counter(), work.seq, work.rows, work.pruning, None
+    begin, seq, rows = time.perf_counter(), work.seq, work.rows
+    pruning = work.pruning if isinstance(work.pruning, Pruning) else None
+    compiling = partial(
+        compile_kept, work.network, work.name, work.device, batch=work.batch, effort=work.effort, fused=work.fused,
+        standard=work.standard, rows=min(rows, seq) if work.phase == "prefill" else rows)
     with stderr.status("compiling"):
-        program = compile_kept(work.network, work.name, work.device, batch=work.batch, effort=work.effort,
-                               fused=work.fused, standard=work.standard,
-                               rows=min(rows, seq) if work.phase == "prefill" else rows)
-        if isinstance(pruning, Pruning):
-            selection = selection_beside(work.network, work.name, program, pruning)
+        program = compiling(values=pruning.values) if pruning and pruning.values else compiling()
+        others = beside(work.network, work.name, program, pruning, compiling)
     compiled = time.perf_counter()
     how = work.backend, work.seed, work.timing_only
     with (stderr.status(f"running on {work.backend}"),
-          PrunedPasses(program, selection, work.network, pruning, *how)
-          if selection and isinstance(pruning, Pruning) else Passes(program, work.network, *how) as passes):
+          passes_of(program, work.network, pruning, others, *how) as passes):
         if work.phase == "decode":
             passes.fill_cache(seq)
             passes.run(rows, 1)

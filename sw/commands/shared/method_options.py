@@ -11,7 +11,7 @@ import typer
 
 from gemmule.sw.decoding.methods import METHODS, Method, Option, of_option
 from gemmule.sw.errors import InputError
-from gemmule.sw.limits import Range, either
+from gemmule.sw.limits import either
 
 __all__ = ["check_options", "drafts_of", "own_options", "with_method_options"]
 
@@ -40,8 +40,8 @@ def _default(option: Option) -> str:
 
 def _parameter(option: Option) -> inspect.Parameter:
     limits, methods = option.limits, of_option(option.name)
-    text, words = option.help.rstrip("."), () if isinstance(limits, Range) else limits
-    said = f"{text}, {limits}" if isinstance(limits, Range) else text
+    text, words = option.help.rstrip("."), limits if isinstance(limits, tuple) else ()
+    said = text if words else f"{text}, {limits}"
     made = typer.Option(
         option.name, metavar="|".join(words) or "N", show_default=False, autocompletion=lambda: list(words),
         callback=lambda value: value if value is None else option.check(value),

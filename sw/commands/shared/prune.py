@@ -16,14 +16,14 @@ __all__ = ["PruneOption", "ScheduleOption", "read_pruning"]
 
 PruneOption = Annotated[Path | None, typer.Option(
     "--prune", metavar="FILE", show_default=False,
-    help="Prune the target's KV cache by this schedule (YAML): keep, every, first, last, whole, score, page. The "
-         "select unit chooses rows at fixed positions, or pages for each row (score: pages), so every method decodes "
-         "the same text as ar with the same schedule.")]
+    help="Prune the target's KV cache by this schedule (YAML): keep, every, first, last, whole, score, page, "
+         "values. The select unit chooses rows at fixed positions, or pages for each row (score: pages), and values "
+         "by their probability, so every method decodes the same text as ar with the same schedule.")]
 
 ScheduleOption = Annotated[Path | None, typer.Option(
     "--prune", metavar="FILE", show_default=False,
     help="Schedule of pruning (YAML). Decoders: rows of the cache that are kept (docs/pruning.md), for decode; "
-         "encoders: rows that leave behind the attention of layers (docs/encoders.md).")]
+         "encoders: rows and heads that leave behind the attention of layers (docs/encoders.md).")]
 
 
 def read_pruning(path: Path | None, launch: str, batch: int) -> Pruning | None:

@@ -59,11 +59,12 @@ class Settings:
             InputError: one of them is given.
         """
         check_options(self.method, self.method_options)
-        drafting = tuple(name for name, one in METHODS.items() if one.drafts)
+        drafting = tuple(name for name in METHODS if name != "ar")
         if baseline is not None and self.kv_cache == "full":
             self._check_drafts("--baseline" if baseline else "--no-baseline", drafting)
         if self.draft_lengths != "constant":
-            self._check_drafts(f"--draft-lengths {self.draft_lengths}", drafting)
+            scheduled = tuple(name for name, one in METHODS.items() if one.drafts and one.scheduled)
+            self._check_drafts(f"--draft-lengths {self.draft_lengths}", scheduled)
         check_launch(self.launch, self.temperature > 0, self.draft_lengths, self.kv_cache)
         _ = self.pruning
         if self.batch > 1:

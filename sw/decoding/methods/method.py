@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gemmule.sw.errors import InputError
-from gemmule.sw.limits import Range, check_choice
+from gemmule.sw.limits import Decimals, Range, check_choice
 
 if TYPE_CHECKING:
     from gemmule.config import Host
@@ -39,16 +39,16 @@ class Option:
 
     Attributes:
         name: on the command line.
-        limits: integers from and to, or words; of words the first is the default where none is named.
+        limits: integers or decimals from and to, or words; of words the first is the default where none is named.
         default: None: the method finds one (``otherwise`` says which).
         help: what it means, a sentence.
         otherwise: the default in words.
     """
 
     name: str
-    limits: Range | tuple[str, ...]
+    limits: Range | Decimals | tuple[str, ...]
     help: str
-    default: int | str | None = None
+    default: float | str | None = None
     otherwise: str = ""
 
     @property
@@ -57,9 +57,9 @@ class Option:
         return self.name.lstrip("-").replace("-", "_")
 
     @property
-    def kind(self) -> type[int] | type[str]:
+    def kind(self) -> type[int] | type[float] | type[str]:
         """Of its values."""
-        return int if isinstance(self.limits, Range) else str
+        return int if isinstance(self.limits, Range) else float if isinstance(self.limits, Decimals) else str
 
     def check(self, value: Any) -> Any:
         """``value``.
@@ -68,7 +68,7 @@ class Option:
             InputError: it is out of range.
         """
         limits = self.limits
-        return limits.check(self.name, value) if isinstance(limits, Range) else check_choice(self.name, value, limits)
+        return check_choice(self.name, value, limits) if isinstance(limits, tuple) else limits.check(self.name, value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +86,7 @@ class Request:
         options: values of the method's own options, by key, defaults included.
         kept: whether KV caches keep their rows from pass to pass.
         one_pass: the drafter that was trained for the target; None where there is none.
+        memory: what the method keeps from text to text of a session that are decoded the same way.
     """
 
     draft: LoadedModel | None
@@ -98,6 +99,7 @@ class Request:
     options: Mapping[str, Any] = field(default_factory=dict)
     kept: bool = True
     one_pass: OnePass | None = None
+    memory: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +115,8 @@ class Method:
         needs_draft: whether a draft model proposes; its weights count as the method's.
         needs_one_pass: whether the drafter proposes that was trained on the target's hidden rows.
         needs_general: whether the target runs some of its layers, or gives other answers than tokens.
+        scheduled: whether a schedule can say how many tokens a step drafts: those of trees stand in no order in which
+            they are accepted.
         verify: how drawn tokens are verified unless said: ``match`` or ``rejection``.
         labels: names under which its own passes are charged, beside the target's.
 
@@ -128,6 +132,7 @@ class Method:
     needs_draft: bool = False
     needs_general: bool = False
     needs_one_pass: bool = False
+    scheduled: bool = True
     verify: str = "match"
     labels: tuple[str, ...] = ()
 

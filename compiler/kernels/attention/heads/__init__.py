@@ -1,0 +1,1 @@
+"""Heads that leave an encoder: which are there, importance, products of those that are left."""

@@ -1,0 +1,103 @@
+"""Token Recycling: of every token the likeliest ones behind it, as the target said the last time (Luo et al. 2024).
+
+A table has of each token the ``--recycling-top`` largest logits of the last row that stood for it: of prompts, of
+accepted candidates and of rejected ones alike, for each of which a pass paid. The device finds them by its own top-K.
+Read from the last token on, the table gives a tree; its shape is fixed, here by how often a place in the table was
+right (:data:`CHANCES`), and as large as what a pass verifies. No model but the target runs. With
+``--recycling-keep on`` later requests begin with the table, so that results depend on the requests before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from gemmule.sw.decoding.branches import grow
+from gemmule.sw.decoding.methods.method import Method, Option, Request
+from gemmule.sw.decoding.tree import Drafter, Tree
+from gemmule.sw.limits import DRAFTS, Range
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from gemmule.sw.step import Forward, Want
+
+__all__ = ["CHANCES", "METHOD", "OPTIONS", "Recycling", "Table", "table_of"]
+
+CHANCES = (0.5, 0.12, 0.06, 0.04, 0.03, 0.02, 0.015, 0.01)
+"""How often the entries of a token's row were what followed."""
+
+
+class Table:
+    """Of each token the likeliest ones behind it."""
+
+    def __init__(self, top: int) -> None:
+        self.top = top
+        self.behind: dict[int, list[int]] = {}
+
+    def take(self, tokens: Iterable[int], likeliest: np.ndarray) -> None:
+        """What stood behind each of the tokens  # int [tokens, top]; of equal tokens the last one's."""
+        self.behind.update(zip(tokens, likeliest.tolist()))
+
+    def follow(self, token: int) -> list[tuple[int, float, int]]:
+        """Candidates behind a token, as :func:`gemmule.sw.decoding.branches.grow` takes them."""
+        return [(found, chance, found) for found, chance in zip(self.behind.get(token, ()), CHANCES)]
+
+
+class Recycling(Drafter):
+    """Drafts a tree from the table, which every pass fills."""
+
+    def __init__(self, most: int, table: Table, *, prompts: bool = True) -> None:
+        """``most``: candidates of a step; ``prompts``: rows of prompts fill the table, too."""
+        self.table, self.most, self.prompts = table, most, prompts
+        self.tree = Tree.chain(0, [])
+
+    def want(self) -> Want:
+        from gemmule.sw.step import Want
+
+        return Want(top=self.table.top)
+
+    def prompt_want(self) -> Want | None:
+        return self.want() if self.prompts else None
+
+    def read(self, tokens: list[int], out: Forward) -> None:
+        assert out.top is not None
+        self.table.take(tokens, out.top.tokens)
+
+    def propose(self, ids: list[int], budget: int) -> Tree:
+        self.tree = grow(ids[-1], min(self.most, budget), ids[-1], self.table.follow).tree
+        return self.tree
+
+    def observe(self, out: Forward, path: list[int], new: list[int]) -> None:
+        assert out.top is not None
+        self.table.take(self.tree.tokens, out.top.tokens)
+        accepted = path[:len(new)]  # of a token that stood in several branches, what is in the text counts
+        self.table.take([self.tree.tokens[node] for node in accepted], out.top.tokens[accepted])
+
+
+def table_of(request: Request) -> Table:
+    """By the options of a request: an empty one, or that of the session's texts that were decoded the same way."""
+    table = Table(request.options["recycling_top"])
+    return request.memory.setdefault("table", table) if request.options["recycling_keep"] == "on" else table
+
+
+def _make(request: Request) -> Recycling:
+    options = request.options
+    return Recycling(request.lengths.most(), table_of(request), prompts=options["recycling_prompts"] == "on")
+
+
+OPTIONS = (
+    Option(name="--recycling-top", limits=Range(1, len(CHANCES), "tokens"), default=8,
+           help="Entries of a token: the device's largest logits."),
+    Option(name="--recycling-prompts", limits=("on", "off"), default="on",
+           help="Whether rows of the prompt fill the table, too, which makes the head run for them."),
+    Option(name="--recycling-keep", limits=("off", "on"), default="off",
+           help="Whether the next request begins with the table."))
+"""Of the table."""
+
+METHOD = Method(
+    name="recycling", make=_make, needs_general=True, scheduled=False,
+    says="Token Recycling, which proposes a tree of what the target last found likely behind each token",
+    drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=15, help="Tokens drafted per step.",
+                  otherwise="as many as a pass verifies"),
+    options=OPTIONS)
