@@ -7,9 +7,9 @@ from typing import Any
 
 from gemmule.compiler.ir import Network
 from gemmule.compiler.programs.model_program import ModelProgram
-from gemmule.compiler.programs.values_skipped import values_skipped
 from gemmule.sim.result import Result
 from gemmule.sw.device.choosing import top_k_cycles
+from gemmule.sw.device.values_skipped import values_skipped
 from gemmule.sw.kv.selected import row_bytes
 from gemmule.sw.workloads.passes import Passes
 
