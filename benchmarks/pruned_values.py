@@ -38,9 +38,9 @@ from gemmule.sw.models.pair import Placed
 from gemmule.sw.workloads.pruned import losses
 from gemmule.sw.workloads.values_passes import saved_bytes
 
-LEAST = (4, 2, 8, 1, 16, 32)
+LEAST = (1, 2, 4)
 CONTEXTS, ROWS, CHUNK = (512, 1024, 2048), (1, 8), 128
-TIMED = (None, 1, 4, 16)
+TIMED = (None, 1)
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
 Record = dict[str, Any]
 

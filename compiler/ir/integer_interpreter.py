@@ -342,7 +342,7 @@ class IntegerInterpreter:
             if node.block or node.prefix:
                 each = [online_softmax(scores, values[head], masks[head], node.block, kind=node.kind) if node.block
                         else prefixed_softmax(scores, values[head], masks[head], node.prefix, kind=node.kind,
-                                              met=self._met if self.values > 1 else None)
+                                              met=self._met, whole_sum=self.values == 1)
                         for scores, head in zip(np.split(t, count), kv, strict=True)]
                 mixed, reciprocal, length = (np.concatenate(found) for found in zip(*each, strict=True))
             else:

@@ -26,14 +26,15 @@ def rescale(value: np.ndarray, rise: np.ndarray) -> np.ndarray:
 
 
 def prefixed_softmax(t: np.ndarray, v: np.ndarray, mask: np.ndarray, first: int, *,
-                     kind: int = 0, met: Met | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+                     kind: int = 0, met: Met | None = None,
+                     whole_sum: bool = True) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(context, R, L) as of :func:`online_softmax`, of a piece behind ``first`` columns and then of these.
 
     The two-pass softmax of the columns behind, about their own maximum in whole octaves; then the first columns come, a
     constant prefix that most attention goes to, and the sum and the context are shifted by the rise. Were the prefix'
     maximum that of all, 8 bits of probability would tell little of the others. ``met``: what the
-    values of the columns behind meet in the place of their 8-bit probabilities; the sum is then :func:`kept_sum` of
-    these.
+    values of the columns behind meet in the place of their 8-bit probabilities; without ``whole_sum`` the sum
+    is :func:`kept_sum` of what all values meet.
     """
     mask = np.broadcast_to(mask, t.shape)
     octave, _ = octave_max(t[:, first:], mask[:, first:])
@@ -44,7 +45,7 @@ def prefixed_softmax(t: np.ndarray, v: np.ndarray, mask: np.ndarray, first: int,
     probabilities, total = row_probabilities(t[:, :first], octave, mask[:, :first], before=rescale(total, rise),
                                              kind=kind)
     context = rescale(context, rise[:, None]) + probabilities @ v[:first].astype(np.int64)
-    if met:
+    if not whole_sum:
         total = rescale(kept_sum(kept), rise) + kept_sum(probabilities)
     return context, *softmax_reciprocal(total)
 

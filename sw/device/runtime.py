@@ -26,11 +26,12 @@ from gemmule.sw.device.forward import Caches, append_rows, forward_rows, logit_s
 from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.device.slots import HiddenSlots
 from gemmule.sw.device.timeline import Earlier
-from gemmule.sw.device.value_reads import ValueReads
+from gemmule.sw.device.value_reads import add_launch
 from gemmule.sw.kv.chosen_pages import PagesKV
 from gemmule.sw.kv.contiguous import ContiguousKV
 from gemmule.sw.kv.paged import PagedKV, PagePool
 from gemmule.sw.kv.pruning import Pruning
+from gemmule.sw.kv.saved_values import ValueReads
 from gemmule.sw.kv.selected import SelectedKV
 from gemmule.sw.kv.text import TextKV
 from gemmule.sw.kv.values import ValuesKV
@@ -266,7 +267,7 @@ class LoadedModel:
         result = self._launched(program, step)
         self._charge(self.name, program, result, passes=passes)
         if self.value_reads and self.name == TARGET:
-            self.value_reads.add(self.program, program, step, result)
+            add_launch(self.value_reads, self.program, program, step, result)
         return result
 
     def _launched(self, program: Program, step: Step) -> Result:

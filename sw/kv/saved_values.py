@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from gemmule.sw.device.value_reads import ValueReads
+__all__ = ["SavedValues", "ValueReads"]
 
-__all__ = ["SavedValues"]
+
+@dataclass
+class ValueReads:
+    """Sums over the launches of a model whose probabilities decide which values are loaded."""
+
+    saved: int = 0
+    """Bytes of values that were not loaded."""
+    top_k_cycles: int = 0
+    top_k_exposed: int = 0
+    """Of these, with no command of another unit under way."""
+
+    def since(self, before: ValueReads) -> ValueReads:
+        """What was added to ``before``."""
+        return ValueReads(self.saved - before.saved, self.top_k_cycles - before.top_k_cycles,
+                          self.top_k_exposed - before.top_k_exposed)
+
+    def plus(self, other: ValueReads) -> ValueReads:
+        """The sums of both."""
+        return ValueReads(self.saved + other.saved, self.top_k_cycles + other.top_k_cycles,
+                          self.top_k_exposed + other.top_k_exposed)
 
 
 class SavedValues:

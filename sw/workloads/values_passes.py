@@ -7,9 +7,9 @@ from typing import Any
 
 from gemmule.compiler.ir import Network
 from gemmule.compiler.programs.model_program import ModelProgram
-from gemmule.compiler.programs.values_skipped import values_skipped
 from gemmule.sim.result import Result
 from gemmule.sw.device.choosing import top_k_cycles
+from gemmule.sw.device.values_skipped import values_skipped
 from gemmule.sw.kv.selected import row_bytes
 from gemmule.sw.workloads.passes import Passes
 
@@ -51,7 +51,8 @@ class ValuesPasses(Passes):
             dense.fill_cache(self.context)
             dense.run(self.passed, self.wanted)
         return {
-            "kept_rows_by_layer": [self.context] * len(graph.attentions), "kv_bytes_dense": bytes_dense,
+            "kept_rows_by_layer": [self.context] * len(graph.attentions), "kept_heads_by_layer": None,
+            "kv_bytes_dense": bytes_dense,
             "kv_bytes": bytes_dense - saved, "cycles_dense": dense.cycles,
             "selection_cycles": 0, "cycles_with_selection": self.cycles, "topk_cycles": top_k,
             "topk_exposed_cycles": exposed, "dropped_probability": 1 - met / every if every else

@@ -16,12 +16,12 @@ from gemmule.compiler.kernels.attention.values import ValuesMapping
 from gemmule.compiler.kernels.listed import NonzeroColumns
 from gemmule.compiler.program import NO_DRAM
 from gemmule.compiler.programs.general_program import Answers
-from gemmule.compiler.programs.values_skipped import values_skipped
 from gemmule.compiler.search.narrow import chosen_program, narrow_programs
 from gemmule.compiler.search.prefill import best_prefill
 from gemmule.config import Config, load_config
 from gemmule.isa import Length, SOp, Unit
 from gemmule.sim.rtl.device import RtlDevice
+from gemmule.sw.device.values_skipped import values_skipped
 from tests.compiler.integer_networks import Sizes, random_network
 from tests.compiler.passes_bench import Bench
 from tests.thinned import some, thinned
