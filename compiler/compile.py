@@ -9,7 +9,7 @@ from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Borrowed, Network, Pages
 from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.kernels.attention.softmax import check_exponentials
-from gemmule.compiler.kernels.lent import LENT, Lender, Lent
+from gemmule.compiler.kernels.head.lent import LENT, Lender, Lent
 from gemmule.compiler.kernels.mlp import check_activations
 from gemmule.compiler.passes.entry import Entry
 from gemmule.compiler.passes.fit import run_fitting

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gemmule.compiler.ir import Embedding, Position, Rope
 from gemmule.compiler.kernels.constants import AngleRows, EmbeddingRows, PositionRows
 from gemmule.compiler.kernels.head.ids import HALF_BYTES, PLANE, check_ids, halves, list_flags
-from gemmule.compiler.kernels.lent import BORROWED
+from gemmule.compiler.kernels.head.lent import BORROWED
 from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder
 from gemmule.isa import MoveFlag, RequantFlag, SOp, Unit, VOp
 from gemmule.timing import ceil_div

@@ -13,7 +13,7 @@ from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Network
 from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.kernels.contents import Contents
-from gemmule.compiler.kernels.lent import LENT
+from gemmule.compiler.kernels.head.lent import LENT
 from gemmule.compiler.passes.fit import run_fitting
 from gemmule.compiler.passes.map import Choice
 from gemmule.compiler.passes.pipeline import finish

@@ -16,7 +16,7 @@ from gemmule.compiler.kernels.attention.shared import CACHE, MASKS, NEW, new_reg
 from gemmule.compiler.kernels.contents import Constant
 from gemmule.compiler.kernels.embed import POSITIONS, TOKENS
 from gemmule.compiler.kernels.head.logits import ANSWERS
-from gemmule.compiler.kernels.lent import BORROWED, LENT, Lent
+from gemmule.compiler.kernels.head.lent import BORROWED, LENT, Lent
 from gemmule.compiler.kernels.virtual import LengthReg
 from gemmule.compiler.layout import Region
 from gemmule.compiler.passes.map import Choice

@@ -8,7 +8,7 @@ from typing import TypeVar
 from gemmule.compiler.ir import Network, Pages
 from gemmule.compiler.kernels.attention.kv_layout import KvLayout
 from gemmule.compiler.kernels.contents import Contents
-from gemmule.compiler.kernels.lent import Lent
+from gemmule.compiler.kernels.head.lent import Lent
 from gemmule.compiler.kernels.virtual import Buffer
 from gemmule.compiler.passes.allocate import allocate
 from gemmule.compiler.passes.emit import command_count, fixed_bases

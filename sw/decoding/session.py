@@ -8,7 +8,7 @@ from types import MappingProxyType, TracebackType
 from typing import Any
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.kernels.lent import LENT, Lender
+from gemmule.compiler.kernels.head.lent import LENT, Lender
 from gemmule.compiler.place import round_up
 from gemmule.compiler.programs.link import link_step
 from gemmule.config import Config

@@ -71,7 +71,7 @@ class Calibration:
 
 def one_pass_path(name: str) -> Path | None:
     """Where the drafter that was trained for a published model lies; None: there is none."""
-    path = MODELS_FOLDER / "drafters" / name / "parallel.safetensors"
+    path = MODELS_FOLDER / name / "parallel.safetensors"
     return path if path.is_file() else None
 
 

@@ -8,7 +8,7 @@ import pytest
 from gemmule.compiler.compile import compile_network
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Borrowed, Cache, IntegerInterpreter, Network, Rows, residuals
-from gemmule.compiler.kernels.lent import LENT, Lender
+from gemmule.compiler.kernels.head.lent import LENT, Lender
 from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.compiler.programs.prefill import compile_prefill
 from gemmule.config import load_config

@@ -10,7 +10,7 @@ import pytest
 
 from gemmule.compiler.compile import compile_network
 from gemmule.compiler.ir import Borrowed, Cache, IntegerInterpreter, Network, Rows, residuals
-from gemmule.compiler.kernels.lent import LENT, Lender
+from gemmule.compiler.kernels.head.lent import LENT, Lender
 from gemmule.config import load_config
 from gemmule.sim.simulator import Simulator
 from gemmule.sw.decoding.asking import alone
