@@ -2,10 +2,10 @@
 
     python -m benchmarks.guesses --out docs/results
 
-SmolLM2 answers requests that are not those of `gemmule bench`, by the integer interpreter, greedily. Of every token that
-is committed it is counted at which place of the table it stood (`CHANCES`), whether it followed the longest run of last
-tokens again, by the length of the run (`TRUST`), and at which place among the answers behind rejected candidates it
-stood where the table had nothing (`BESIDE`).
+SmolLM2 answers requests that are not those of `gemmule bench`, by the integer interpreter, greedily. Every committed
+token is counted: at which place of the table it stood (`CHANCES`), whether it followed the longest run of last tokens
+again, by the length of the run (`TRUST`), and, where the table had nothing, at which place among the answers behind
+rejected candidates it stood (`BESIDE`).
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ REQUESTS = (
     "What is the difference between a virus and a bacterium?",
     "Write a short poem about the sea in winter.",
     "Here is a paragraph: 'The library opens at nine in the morning on weekdays and at ten on Saturdays. Members may "
-    "borrow up to six books for three weeks, and renew them twice unless somebody else has reserved them. Fines are ten "
-    "cents a day.' Summarise it in two sentences.",
+    "borrow up to six books for three weeks, and renew them twice unless somebody else has reserved them. Fines are "
+    "ten cents a day.' Summarise it in two sentences.",
     "Explain how a refrigerator keeps food cold.",
     "Correct the spelling and return the whole text: 'Yesturday we went to the markit and bougth apples, pears and a "
     "larg pumpkin. The seller was freindly and gave us a discount becuase it was late.'",
