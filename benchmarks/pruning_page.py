@@ -36,6 +36,14 @@ def quality() -> str:
                  rows)
 
 
+def unseen() -> str:
+    """By length and schedule."""
+    rows = [(f"{row['length']:,}", row["schedule"],
+             *(f"{row[name]:+.1%}" for name in ("perplexity", "from_512", "prose", "code")))
+            for row in _load()["unseen"]]
+    return table(("tokens", "schedule", "perplexity", "from position 512", "prose", "code"), rows)
+
+
 def cycles() -> str:
     """By context and cache."""
     found = _load()
@@ -114,7 +122,7 @@ def draw(path: Path) -> None:
 
 
 PARTS: dict[str, Callable[[], str]] = {part.__name__: part for part in (
-    quality, cycles, values, value_cycles, needle, summaries)}
+    quality, unseen, cycles, values, value_cycles, needle, summaries)}
 """What stands between ``<!-- name -->`` and ``<!-- end -->``."""
 
 

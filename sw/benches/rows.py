@@ -126,8 +126,7 @@ def _foretold(results: Sequence[dict[str, Any]], host: Host) -> dict[str, Any]:
     found = [one for result in results if (one := _theory(result, host)) is not None]
     steps = [[(result[key]["steps"], _behind(result[key], "target", host)[1]) for key in ("run", "ar")]
              for result in results]
-    verify = [cycles / max(1, count) / (plain / max(1, plainly))
-              for (count, cycles), (plainly, plain) in steps if plain]
+    verify = [cycles / max(1, count) / (plain / max(1, most)) for (count, cycles), (most, plain) in steps if plain]
     return {
         "theoretical_speedup": _mean(one.speedup for one in found), "decode_speedup": _mean(
             one.measured for one in found), "alpha": _mean(one.alpha for one in found),

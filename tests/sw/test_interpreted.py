@@ -92,6 +92,7 @@ def test_trees_and_largest_logits(sessions: list[Session]) -> None:
     assert quick.ledger == ran.ledger
     launches = ran.ledger.launches["target"] - ran.prefill.launches["target"]
     assert launches > len(ran.steps), "some paths were not in place"
+    assert ran.ledger.passes["target"] - ran.prefill.passes["target"] == len(ran.steps), "moving them is no pass"
     assert drafters[0].seen == drafters[1].seen
 
 

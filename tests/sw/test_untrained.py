@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from gemmule.config import load_config
+from gemmule.sw.commands.bench import _cases
 from gemmule.sw.decoding.branches import grow
 from gemmule.sw.decoding.methods import METHODS
 from gemmule.sw.decoding.methods.chooser import Chooser
@@ -285,6 +286,13 @@ def test_what_cannot_be(method: str, options: dict[str, object], message: str) -
     with (Session(load_config("base"), interpreted=True, general=options != {}) as session,
           pytest.raises(InputError, match=message)):
         session.generate(method, [5, 6], 4, options=options)
+
+
+def test_a_bench_of_methods_without_a_number_of_drafts() -> None:
+    """One case, whatever numbers of drafts the others have."""
+    cases = _cases(["lookahead", "suffix", "never"], [1, 3], [0.0], None)
+    assert [(case.method, case.num_tokens) for case in cases] == [
+        ("lookahead", 0), ("suffix", 1), ("suffix", 3), ("never", 1), ("never", 3)]
 
 
 def test_methods_that_no_schedule_paces() -> None:

@@ -8,8 +8,8 @@ With ``both`` one tree has the candidates with the largest products of chances, 
 each source mixed into the ones before it by how much it is worth: the text's most frequent tokens (:data:`COMMON`); the
 answers behind candidates that were rejected for the last token's place (:data:`BESIDE`), as what follows another token
 there often follows this one, too; the table's entries of the token; and every run of last tokens that stood before, the
-shortest first (:data:`TRUST`). The first two matter because of 10 last tokens of a new text the table has nothing of 4:
-no pass had a row for them yet. They also make up for rows of the prompt, which do not fill the table unless
+shortest first (:data:`TRUST`). The first two matter because the table has nothing of a third of a new text's tokens: no
+pass had a row for them yet. They also make up for rows of the prompt, which do not fill the table unless
 ``--recycling-prompts on`` says so: passes over a prompt whose rows are answered take longer.
 """
 
