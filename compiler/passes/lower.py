@@ -28,10 +28,10 @@ from gemmule.compiler.kernels.head import logits
 from gemmule.compiler.kernels.head.answers import AnswerLayout, General, begin_answers, head_answers
 from gemmule.compiler.kernels.head.exponents import exponent_sums
 from gemmule.compiler.kernels.head.greedy import next_turn
+from gemmule.compiler.kernels.head.lent import Lent, borrow, lend
 from gemmule.compiler.kernels.head.top import largest
 from gemmule.compiler.kernels.head_norm import HeadNorm
 from gemmule.compiler.kernels.layout import Span, by_heads, in_order
-from gemmule.compiler.kernels.head.lent import Lent, borrow, lend
 from gemmule.compiler.kernels.linear import Ring, linear_tiles
 from gemmule.compiler.kernels.nonzero import nonzero_tiles
 from gemmule.compiler.kernels.norm import normalize_rows

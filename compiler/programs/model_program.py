@@ -15,8 +15,8 @@ from gemmule.compiler.kernels.attention.kv_layout import KvLayout
 from gemmule.compiler.kernels.attention.shared import CACHE, MASKS, NEW, new_region
 from gemmule.compiler.kernels.contents import Constant
 from gemmule.compiler.kernels.embed import POSITIONS, TOKENS
-from gemmule.compiler.kernels.head.logits import ANSWERS
 from gemmule.compiler.kernels.head.lent import BORROWED, LENT, Lent
+from gemmule.compiler.kernels.head.logits import ANSWERS
 from gemmule.compiler.kernels.virtual import LengthReg
 from gemmule.compiler.layout import Region
 from gemmule.compiler.passes.map import Choice
