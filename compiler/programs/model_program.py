@@ -202,8 +202,9 @@ class ModelProgram(Program):
 
         ``commands``: of the general program, by default those of the plain one.
         """
-        found, slots = {}, np.zeros((3, self.batch * self.max_rows), dtype=np.int64)
-        slots[:, self.slots(rows)] = rows.tokens, rows.positions, rows.lent
+        lists = [rows.tokens, rows.positions, *([rows.lent] if self.borrows else [])]
+        found, slots = {}, np.zeros((len(lists), self.batch * self.max_rows), dtype=np.int64)
+        slots[:, self.slots(rows)] = lists
         used = len(rows) if self.batch == 1 else slots.shape[1]
         for at, command in enumerate(commands or self.commands):
             entry = command.fields.get("list", 0)

@@ -31,6 +31,7 @@ class Untimed:
     graph: Graph
     max_rows: int = 1 << 16
     batch: int = 1
+    lends: None = None
 
     @property
     def max_positions(self) -> int:
