@@ -46,7 +46,7 @@ def rows(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
             results = [[_result(session, ids, length, pair.ends, reference)
                         for ids, reference in zip(prompts, references, strict=True)] for length in lengths]
         for length, mine in zip(lengths, results, strict=True):
-            (row,) = rows_of(mine, 0, config.host)
+            (row,) = rows_of(mine, {}, config.host)
             runs = [result["run"] for result in mine]
             steps = sum(run["steps"] for run in runs)
             launches, cycles = (sum(sum(run[name].values()) - sum(run[f"prefill_{name}"].values()) for run in runs)

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.ir import Network, Pages
+from gemmule.compiler.ir import Borrowed, Network, Pages
 from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.kernels.attention.softmax import check_exponentials
+from gemmule.compiler.kernels.head.lent import LENT, Lender, Lent
 from gemmule.compiler.kernels.mlp import check_activations
 from gemmule.compiler.passes.entry import Entry
 from gemmule.compiler.passes.fit import run_fitting
@@ -34,7 +35,7 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
                     pool: int = 0, fused: bool = True, standard: bool = False, pages: Pages | None = None,
                     values: int = 0,
                     among: Sequence[Choice] | None = None, checked: bool = True,
-                    notes: Notes | None = None) -> ModelProgram:
+                    notes: Notes | None = None, lend: int = 0, borrow: Lender | None = None) -> ModelProgram:
     """Compile a quantised decoder for passes of up to ``rows`` new rows, with the cached ones up to ``context``.
 
     ``batch``: sequences of a pass, each with so many rows and a cache of its own. ``general``: beside it the
@@ -44,7 +45,8 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
     ``standard``: so do attention's scores and probabilities. ``pages``: rows attend to pages of the cache that they
     choose. ``values``: least 8-bit probability for which a cached value is loaded, by list; 0: all values are.
     ``among``: mappings, of which the first that fits is taken; by default all. Without ``checked`` the program is only
-    good for timing. ``notes`` get what each pass made.
+    good for timing. ``notes`` get what each pass made. ``lend``: each pass leaves the residual stream behind every so
+    many layers in DRAM, for a network that reads it. ``borrow``: where a network finds those rows.
 
     Raises:
         CompileError: it does not fit the configuration; the message says what to change.
@@ -55,6 +57,14 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
     if pages and (batch > 1 or general or pool or standard or not fused):
         raise CompileError("rows that choose pages are for a sequence alone, the plain program and fused operators: "
                            "compile with batch=1 and without general=True, pool or standard")
+    borrows = any(isinstance(node, Borrowed) for node in network.graph.nodes)
+    if (lend or borrows) and (batch > 1 or pool or pages or not fused or network.alike):
+        raise CompileError("rows that one network leaves for another are those of a sequence alone whose cache stands "
+                           "in order, of fused operators and a network with numbers: compile with batch=1 and without "
+                           "pool, pages or fused=False")
+    if borrows != (borrow is not None):
+        raise CompileError("a network that reads rows of another one needs borrow=, which no other takes: give where "
+                           "they stand")
     if values and (batch > 1 or pool or pages or standard or not fused):
         raise CompileError("values by list are for a sequence alone, a cache in order and fused operators: compile "
                            "with batch=1 and without pool, pages or standard")
@@ -64,12 +74,16 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
     check_activations(network.graph, config)
     context = min(network.graph.whole_positions, context or network.graph.positions)
     kind = PagesProgram if pages else ModelProgram
+    lends = Lent.of(network.graph, config.dim, lend, context) if lend else None
+    if borrow:
+        borrow.lent.check(network.graph, config.dim)
     plain = PassEntry(kind, network, config, rows=rows, batch=batch, context=context, tokens=tokens, pool=pool,
-                      fused=fused, standard=standard, among=among, pages=pages, values=values)
+                      fused=fused, standard=standard, among=among, pages=pages, values=values, lends=lends,
+                      borrows=borrow.lent if borrow else None)
     run_fitting(plain, notes)
     layout = plain.layout
 
-    linker = Linker(config)
+    linker = Linker(config, {LENT: borrow.region} if borrow else None)
 
     def added(entry: E) -> E:
         run(entry, "lower", "waits")

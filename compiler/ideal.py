@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gemmule.compiler.ir import Attention, Embedding, Graph, Linear, Norm, Plane, Position, Rope
+from gemmule.compiler.ir import Attention, Borrowed, Embedding, Graph, Linear, Norm, Plane, Position, Rope
 from gemmule.timing import ceil_div
 
 __all__ = ["Ideal", "ideal", "ideal_by_operation"]
@@ -69,7 +69,7 @@ def ideal_by_operation(graph: Graph, rows: int, context: int, *, wanted: int, to
             case Attention():
                 kv = 2 * node.kv_heads * node.head_dim * batch * (context + rows)
                 part = Ideal(kv=kv, macs=2 * node.columns * pairs)
-            case Embedding() | Position():
+            case Embedding() | Position() | Borrowed():
                 part = Ideal(inputs=2 * node.columns * every)
             case Rope() if node.name == angles:
                 part = Ideal(inputs=4 * node.head_dim * every)

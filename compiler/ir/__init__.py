@@ -12,6 +12,7 @@ from gemmule.compiler.ir.nodes import (
     Add,
     AnyNode,
     Attention,
+    Borrowed,
     DType,
     Embedding,
     Form,
@@ -37,8 +38,9 @@ from gemmule.compiler.ir.signature import Signature, Tensor, signature
 from gemmule.compiler.ir.token_pruning import TokenPruning
 
 __all__ = [
-    "RESCALE_BITS", "Activation", "Add", "AnyNode", "Attention", "Cache", "DType", "Embedding", "FamilyName",
-    "FloatInterpreter", "Form", "Function", "Graph", "HeadPruning", "IntegerInterpreter", "Linear", "Network", "Node",
+    "RESCALE_BITS", "Activation", "Add", "AnyNode", "Attention", "Borrowed", "Cache", "DType", "Embedding",
+    "FamilyName", "FloatInterpreter", "Form", "Function", "Graph", "HeadPruning", "IntegerInterpreter", "Linear",
+    "Network", "Node",
     "Norm", "Pages", "Plane", "Position", "Product", "PruningInterpreter", "Rope", "RopeScaling", "Rows", "Signature",
     "Softmax", "Tensor", "TokenPruning", "Type", "activate", "form_of", "layer_part", "listing", "residuals",
     "signature", "softmax_of",

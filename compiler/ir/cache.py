@@ -9,10 +9,10 @@ import numpy as np
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir.graph import Graph
-from gemmule.compiler.ir.nodes import Attention
+from gemmule.compiler.ir.nodes import Attention, Borrowed
 from gemmule.compiler.ir.rows import Rows
 
-__all__ = ["Attended", "Cache", "check_rows"]
+__all__ = ["Attended", "Cache", "check_borrowed", "check_rows"]
 
 
 @dataclass
@@ -171,3 +171,14 @@ def check_rows(rows: Rows, graph: Graph) -> None:
                                ("token types", rows.types, graph.types)):
         if values is not None and values.max() >= most:
             raise CompileError(f"{name} must be from 0 to {most - 1}, not {values.max()}")
+
+
+def check_borrowed(graph: Graph, feed: Mapping[str, np.ndarray]) -> None:
+    """Whether a pass is given what the network reads of another one.
+
+    Raises:
+        CompileError: it is not.
+    """
+    for node in graph.nodes:
+        if isinstance(node, Borrowed) and node.name not in feed:
+            raise CompileError(f"{node.name!r} holds rows of another network: feed them")

@@ -8,13 +8,14 @@ from types import MappingProxyType
 import numpy as np
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.ir.cache import Cache, check_rows
+from gemmule.compiler.ir.cache import Cache, check_borrowed, check_rows
 from gemmule.compiler.ir.functions import activate
 from gemmule.compiler.ir.graph import Network
 from gemmule.compiler.ir.nodes import (
     Activation,
     Add,
     Attention,
+    Borrowed,
     Embedding,
     Linear,
     Node,
@@ -94,6 +95,7 @@ class FloatInterpreter:
         if rows.hidden is not None and not feed:
             raise CompileError("hidden rows are in a device's memory: feed them")
         check_rows(rows, graph)
+        check_borrowed(graph, feed)
         for name, value in feed.items():
             node = graph.by_name.get(name)
             if node is None:
@@ -109,6 +111,8 @@ class FloatInterpreter:
                 return tensor(node, "table")[rows.tokens]
             case Position():
                 return tensor(node, "table")[rows.table_rows(self.network.graph.positions)]
+            case Borrowed():
+                return np.zeros((len(rows), node.columns), dtype=np.float32)  # what is fed takes its place
             case Add():
                 return inputs[0] + inputs[1]
             case Product():

@@ -11,7 +11,7 @@ import numpy as np
 
 from gemmule import numerics
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.ir.cache import Attended, Cache, check_rows
+from gemmule.compiler.ir.cache import Attended, Cache, check_borrowed, check_rows
 from gemmule.compiler.ir.float_interpreter import Observer
 from gemmule.compiler.ir.graph import Network
 from gemmule.compiler.ir.nodes import (
@@ -19,6 +19,7 @@ from gemmule.compiler.ir.nodes import (
     Activation,
     Add,
     Attention,
+    Borrowed,
     DType,
     Embedding,
     Form,
@@ -177,6 +178,7 @@ class IntegerInterpreter:
         if rows.hidden is not None and not feed:
             raise CompileError("hidden rows are in a device's memory: feed them")
         check_rows(rows, graph)
+        check_borrowed(graph, feed)
         self._rows, self._cache, self._values = rows, cache, _Values(self._readers_left, graph.output)
         for node in graph.nodes:
             value = _typed(node, self._value(node))
@@ -218,6 +220,10 @@ class IntegerInterpreter:
     def _(self, node: Position) -> np.ndarray:
         rows = self._rows.table_rows(self.network.graph.positions)
         return self.network.tensor(node, "table")[rows].astype(np.int64)
+
+    @_value.register
+    def _(self, node: Borrowed) -> np.ndarray:
+        return np.zeros((len(self._rows), node.columns), dtype=np.int64)  # what is fed takes its place
 
     @_value.register
     def _(self, node: Add) -> np.ndarray:

@@ -16,9 +16,9 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 __all__ = [
-    "GELUS", "RESCALE_BITS", "Activation", "Add", "AnyNode", "Attention", "DType", "Embedding", "Form", "Function",
-    "Linear", "Node", "Norm", "Plane", "Position", "Product", "Rope", "RopeScaling", "Softmax", "Type", "form_of",
-    "softmax_of",
+    "GELUS", "RESCALE_BITS", "Activation", "Add", "AnyNode", "Attention", "Borrowed", "DType", "Embedding", "Form",
+    "Function", "Linear", "Node", "Norm", "Plane", "Position", "Product", "Rope", "RopeScaling", "Softmax", "Type",
+    "form_of", "softmax_of",
 ]
 
 _FROZEN = ConfigDict(frozen=True, extra="forbid")
@@ -95,6 +95,18 @@ class Embedding(Node):
 
     op: Literal["embedding"] = "embedding"
     vocab: Size
+
+
+class Borrowed(Node):
+    """A row of another network's residual stream, int16: what stood behind ``depth`` of its layers.
+
+    Which row of that network a row reads, :attr:`Rows.borrowed` tells. The interpreters are fed the values.
+    """
+
+    op: Literal["borrowed"] = "borrowed"
+    depth: Size
+    step: float = Field(gt=0, allow_inf_nan=False)
+    """``real = number * step``, as that network has it."""
 
 
 class Position(Node):
@@ -383,4 +395,5 @@ class Product(Node):
 
 
 AnyNode = Annotated[
-    Embedding | Position | Add | Norm | Linear | Rope | Attention | Activation | Product, Field(discriminator="op")]
+    Embedding | Position | Borrowed | Add | Norm | Linear | Rope | Attention | Activation | Product,
+    Field(discriminator="op")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir.graph import Graph, Network
-from gemmule.compiler.ir.nodes import AnyNode, Norm
+from gemmule.compiler.ir.nodes import AnyNode, Borrowed, Norm
 
 __all__ = ["layer_part", "residuals"]
 
@@ -17,9 +17,10 @@ def residuals(graph: Graph) -> list[str]:
     """
     if graph.encoder:
         raise CompileError("layers of an encoder cannot be run apart: give a decoder")
+    by_name = graph.by_name
     firsts: dict[int | None, str] = {}
     for node in graph.nodes:
-        if isinstance(node, Norm):
+        if isinstance(node, Norm) and not isinstance(by_name[node.x], Borrowed):
             firsts.setdefault(node.layer, node.x)
     return [firsts[layer] for layer in (*range(graph.layers), None)]
 

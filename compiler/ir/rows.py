@@ -33,6 +33,8 @@ class Rows:
     """Token type of each, int64 [rows] (BERT's first and second sentence); None: all 0."""
     hidden: np.ndarray | None = None
     """Slot of the hidden row that stands in the place of a token's embedding, int64 [rows]; -1: the token's."""
+    borrowed: np.ndarray | None = None
+    """Position of the other network's row that each reads, int64 [rows], where a network reads any; None: its own."""
 
     def __post_init__(self) -> None:
         count = len(self.tokens)
@@ -50,6 +52,8 @@ class Rows:
             raise CompileError(f"each of {count} rows must have a type of at least 0, not {self.types.tolist()}")
         if self.hidden is not None and (len(self.hidden) != count or self.hidden.min() < -1):
             raise CompileError(f"each of {count} rows must have a hidden row's slot, or -1, not {self.hidden.tolist()}")
+        if self.borrowed is not None and (len(self.borrowed) != count or self.borrowed.min() < 0):
+            raise CompileError(f"each of {count} rows must borrow a row of at least 0, not {self.borrowed.tolist()}")
         if (self.mask & (self.sequences[:, None] != self.sequences[None])).any():
             raise CompileError("a row must see no row of another sequence")
 
@@ -82,15 +86,28 @@ class Rows:
         return type(self)(
             tokens=self.tokens[index], positions=self.positions[index], sequences=self.sequences[index],
             mask=self.mask[np.ix_(index, index)], types=None if self.types is None else self.types[index],
-            hidden=None if self.hidden is None else self.hidden[index])
+            hidden=None if self.hidden is None else self.hidden[index],
+            borrowed=None if self.borrowed is None else self.borrowed[index])
 
     def behind(self, count: int) -> Self:
         """The same rows ``count`` positions further on."""
-        return replace(self, positions=self.positions + count) if count else self
+        if not count:
+            return self
+        return replace(self, positions=self.positions + count,
+                       borrowed=None if self.borrowed is None else self.borrowed + count)
+
+    @property
+    def lent(self) -> np.ndarray:
+        """Positions of the other network's rows that they read, int64 [rows]."""
+        return self.positions if self.borrowed is None else self.borrowed
 
     def entering(self, hidden: np.ndarray) -> Self:
         """The same rows, each with the hidden row of a slot in the place of its token; -1: by its token."""
         return replace(self, hidden=np.asarray(hidden, dtype=np.int64))
+
+    def borrowing(self, positions: Sequence[int] | np.ndarray) -> Self:
+        """The same rows, each with another network's row of such a position."""
+        return replace(self, borrowed=np.asarray(positions, dtype=np.int64))
 
     def typed(self, types: Sequence[int] | np.ndarray) -> Self:
         """The same rows with these token types."""
@@ -124,7 +141,9 @@ class Rows:
             mask[end - len(part):end, end - len(part):end] = part.mask
         return cls(tokens=np.concatenate([part.tokens for part in parts]),
                    positions=np.concatenate([part.positions for part in parts]),
-                   sequences=np.repeat(np.arange(len(parts)), counts), mask=mask)
+                   sequences=np.repeat(np.arange(len(parts)), counts), mask=mask,
+                   borrowed=np.concatenate([part.lent for part in parts]) if any(
+                       part.borrowed is not None for part in parts) else None)
 
     @classmethod
     def tree(cls, tokens: Sequence[int], parents: Sequence[int], first: int) -> Self:

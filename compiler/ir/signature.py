@@ -10,6 +10,7 @@ from gemmule.compiler.ir.nodes import (
     Activation,
     Add,
     Attention,
+    Borrowed,
     DType,
     Embedding,
     Form,
@@ -91,6 +92,11 @@ def _(node: Embedding) -> Signature:
 @_integer.register
 def _(node: Position) -> Signature:
     return Signature((), (I16,), {"table": Tensor((node.positions, node.columns), I16)})
+
+
+@_integer.register
+def _(node: Borrowed) -> Signature:
+    return Signature((), (I16,), {})
 
 
 @_integer.register

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gemmule.compiler.ir import Embedding, Position, Rope
 from gemmule.compiler.kernels.constants import AngleRows, EmbeddingRows, PositionRows
 from gemmule.compiler.kernels.head.ids import HALF_BYTES, PLANE, check_ids, halves, list_flags
+from gemmule.compiler.kernels.head.lent import BORROWED
 from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder
 from gemmule.isa import MoveFlag, RequantFlag, SOp, Unit, VOp
 from gemmule.timing import ceil_div
@@ -15,12 +16,17 @@ TOKENS, POSITIONS = "tokens", "positions"
 """Regions of the launch's inputs, uint16 by row; tokens have a plane above where there are more of them."""
 
 
-def lists(b: Builder, ids: int, *, positions: bool) -> None:
-    """Bring tokens below ``ids``, and positions where they are looked up, to the index list: tokens first."""
+def lists(b: Builder, ids: int, *, positions: bool, borrowed: bool = False) -> None:
+    """Bring tokens below ``ids``, positions where they are looked up, and those of borrowed rows to the index list, in
+    this order.
+    """
     check_ids(ids, b.config, "tokens (and hidden rows)", "use a smaller vocabulary")
     rows = ceil_div(HALF_BYTES * b.rows, b.config.dim)
     size = rows * b.config.dim
-    for at, (region, planes) in enumerate(((TOKENS, halves(ids)), (POSITIONS, 1))[:1 + positions]):
+    for region, at, planes, wanted in ((TOKENS, 0, halves(ids), True), (POSITIONS, 1, 1, positions),
+                                       (BORROWED, 2, 1, borrowed)):
+        if not wanted:
+            continue
         for plane in range(planes):
             b.reserve(region, plane * PLANE + size)
             buffer = Buffer(region, rows, Bank.STATE)

@@ -62,7 +62,8 @@ def scheduled(entry: Entry[Any]) -> str | None:
     _count(found.once, 1, once)
     layers = [(part, 1) for layer in found.layers for part in layer]
     layers += [(part, found.copies) for part in (found.layers[-1] if found.copies else [])]
-    for part, times in [*((part, 1) for part in (*found.before, *found.behind)), *layers]:
+    for part, times in [*((part, 1) for part in (*found.before, *found.behind, *found.lent)),
+                         *layers]:
         _count(part, times * found.turns, turn)
     after = Work()
     _count(entry.scheduled.items, 1, after)

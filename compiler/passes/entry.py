@@ -54,6 +54,9 @@ class Lowered:
     """PARAMS at the end of the parameter memory in front of all else, whose numbers each launch says itself."""
     rolled: bool = False
     """Equal layers become one body."""
+    lent: list[Part] = field(default_factory=list)
+    """Stores of rows for another network, each behind ``every`` more layers."""
+    every: int = 0
     copies: int = 0
     """Further layers like the last one, which are not written: they only make the body's turns."""
     turns: int = 1

@@ -11,6 +11,7 @@ from gemmule.compiler.ir import (
     Activation,
     Add,
     Attention,
+    Borrowed,
     DType,
     Embedding,
     Graph,
@@ -23,7 +24,8 @@ from gemmule.compiler.ir import (
     Rope,
 )
 
-__all__ = ["Attend", "Embed", "Head", "Inner", "Normalize", "Operator", "Project", "Remember", "fuse", "unanswered"]
+__all__ = ["Attend", "Borrow", "Embed", "Head", "Inner", "Normalize", "Operator", "Project", "Remember", "fuse",
+           "headless", "unanswered"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +38,15 @@ class Embed:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Borrow:
+    """Rows of another network's residual stream."""
+
+    borrowed: Borrowed
+
+
+@dataclass(frozen=True, kw_only=True)
 class Normalize:
-    """A norm of the residual stream; in post-norm layers its rows at both widths."""
+    """A norm of the residual stream, or of borrowed rows; in post-norm layers its rows at both widths."""
 
     norm: Norm
     wide: Norm | None = None
@@ -97,7 +106,7 @@ class Head:
 
 
 Kind = TypeVar("Kind", bound=Node)
-Operator = Embed | Normalize | Attend | Remember | Inner | Project | Head
+Operator = Embed | Borrow | Normalize | Attend | Remember | Inner | Project | Head
 
 
 def nodes_of(operator: Operator) -> tuple[Node, ...]:
@@ -131,6 +140,12 @@ def unanswered(operators: Sequence[Operator]) -> list[Operator]:
     assert isinstance(attend, Attend)
     return [*operators[:last], Remember(key=attend.key, value=attend.value, key_rope=attend.key_rope,
                                         attention=attend.attention, key_norm=attend.key_norm)]
+
+
+def headless(operators: Sequence[Operator]) -> list[Operator]:
+    """What of these a pass has to do of which no answer is wanted, but the rows behind its last layer."""
+    last = max(i for i, operator in enumerate(operators) if nodes_of(operator)[-1].layer is not None)
+    return list(operators[:last + 1])
 
 
 def _matches(graph: Graph) -> Iterator[Operator]:
@@ -181,6 +196,10 @@ def _embed(graph: Graph, node: Embedding) -> Embed:
     return Embed(embedding=node, position=None, add=None)
 
 
+def _borrow(graph: Graph, node: Borrowed) -> Borrow:
+    return Borrow(borrowed=node)
+
+
 def _head(graph: Graph, node: Linear) -> Head | None:
     return Head(linear=node) if node.name == graph.output else None
 
@@ -225,6 +244,7 @@ PATTERNS: tuple[Pattern[Any], ...] = (
     Pattern("NORM", Norm, _normalize),
     Pattern("EMBEDDING -> sum <- position", Embedding, _placed),
     Pattern("EMBEDDING", Embedding, _embed),
+    Pattern("BORROWED", Borrowed, _borrow),
     # Behind all others: a linear that is part of something larger is none of these.
     Pattern("LINEAR, the network's output", Linear, _head),
     Pattern("LINEAR -> sum with the residual stream", Linear, _project),

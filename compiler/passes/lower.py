@@ -10,7 +10,7 @@ from itertools import groupby
 import numpy as np
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.ir import Add, Attention, Linear, Network, Norm, Rope
+from gemmule.compiler.ir import Add, Attention, Borrowed, Linear, Network, Norm, Rope
 from gemmule.compiler.kernels import embed, mlp
 from gemmule.compiler.kernels.attention.block import BlockAttention, BlockMapping
 from gemmule.compiler.kernels.attention.cache_list import list_cache_rows
@@ -28,6 +28,7 @@ from gemmule.compiler.kernels.head import logits
 from gemmule.compiler.kernels.head.answers import AnswerLayout, General, begin_answers, head_answers
 from gemmule.compiler.kernels.head.exponents import exponent_sums
 from gemmule.compiler.kernels.head.greedy import next_turn
+from gemmule.compiler.kernels.head.lent import Lent, borrow, lend
 from gemmule.compiler.kernels.head.top import largest
 from gemmule.compiler.kernels.head_norm import HeadNorm
 from gemmule.compiler.kernels.layout import Span, by_heads, in_order
@@ -37,8 +38,19 @@ from gemmule.compiler.kernels.norm import normalize_rows
 from gemmule.compiler.kernels.spill import spill
 from gemmule.compiler.kernels.virtual import At, Buffer, Builder, Item, LengthReg
 from gemmule.compiler.kernels.widen import load_diagonals
-from gemmule.compiler.passes.entry import Lowered
-from gemmule.compiler.passes.fuse import Attend, Embed, Head, Inner, Normalize, Operator, Project, Remember, nodes_of
+from gemmule.compiler.passes.entry import Lowered, Part
+from gemmule.compiler.passes.fuse import (
+    Attend,
+    Borrow,
+    Embed,
+    Head,
+    Inner,
+    Normalize,
+    Operator,
+    Project,
+    Remember,
+    nodes_of,
+)
 from gemmule.compiler.passes.map import DecoderMapping
 from gemmule.config import Config
 from gemmule.isa import MAX_LENGTH, Command, Length
@@ -51,16 +63,17 @@ WRITTEN = 2
 
 
 def lower(network: Network, config: Config, operators: Sequence[Operator], mapping: DecoderMapping,
-          general: General | None = None, looped: bool = False, contents: Contents | None = None) -> Lowered:
+          general: General | None = None, looped: bool = False, contents: Contents | None = None,
+          lends: Lent | None = None, borrows: Lent | None = None) -> Lowered:
     """Commands on virtual buffers for every operator.
 
     ``general``: of the general program. ``looped``: of a turn of a greedy loop. ``contents``: where a program beside
-    this one has its constants.
+    this one has its constants. ``lends``, ``borrows``: where rows for another network stand, and those of another one.
 
     Raises:
         CompileError: it cannot be cut so.
     """
-    return _Lowering(network, config, mapping, general, looped, contents).run(operators)
+    return _Lowering(network, config, mapping, general, looped, contents, lends, borrows).run(operators)
 
 
 def _layer(operator: Operator) -> int | None:
@@ -69,7 +82,7 @@ def _layer(operator: Operator) -> int | None:
 
 class _Lowering:
     def __init__(self, network: Network, config: Config, mapping: DecoderMapping, general: General | None,
-                 looped: bool, contents: Contents | None) -> None:
+                 looped: bool, contents: Contents | None, lends: Lent | None, borrows: Lent | None) -> None:
         self.b = Builder(config, network, mapping.rows, mapping.batch, looped=looped, fused=mapping.fused,
                          contents=contents)
         self.once: list[Item] = []
@@ -78,6 +91,9 @@ class _Lowering:
         self.ring = Ring(mapping.ring_slots, mapping.ring_rows, config.preload, mapping.acc_rows,
                          mapping.parameter_rows)
         self.residual: At | None = None
+        self.lends, self.borrows = lends, borrows
+        self.borrowed: dict[str, At] = {}
+        """int16 planes of another network's rows, by node name."""
         self.values: dict[str, list[Span]] = {}
         """int8 values by node name."""
         self.angles: At | None = None
@@ -93,6 +109,7 @@ class _Lowering:
         """All operators, layers apart."""
         self._begin(operators)
         parts: list[tuple[int | None, list[Item]]] = []
+        lent: list[Part] = []
         once = self.b.network.alike and self.mapping.rolled
         copies = max(0, self.b.network.graph.layers - WRITTEN) if once else 0
         for layer, group in ((layer, list(group)) for layer, group in groupby(operators, _layer)):
@@ -111,6 +128,10 @@ class _Lowering:
             whole = not any(isinstance(operator, Remember) for operator in group)
             parts.append((layer if whole else None, self.b.items))
             self.b.items = []
+            if self.lends and layer is not None and (layer + 1) % self.lends.every == 0:
+                lend(self.b, self.lends, len(lent), self._residual())
+                lent.append(self.b.items)
+                self.b.items = []
         if self.b.looped:
             next_turn(self.b, self.mapping.attention.layout(
                 self.b.network.graph, self.config, self.b.batch, self.b.each).row, totals=self.mapping.attention.totals)
@@ -121,7 +142,7 @@ class _Lowering:
             before=[[item for _, items in parts[:first] for item in items]], layers=[[layer] for layer in layers],
             behind=[[item for _, items in parts[first + len(layers):] for item in items]], once=self.once,
             sizes=self.b.sizes, constants=self.b.constants, moved=self.b.moved, batch=self.b.batch,
-            launch=self._launch(),
+            launch=self._launch(), lent=lent, every=self.lends.every if self.lends else 0,
             rolled=self.mapping.rolled, copies=copies, turns=MAX_LENGTH if self.b.looped else 1)
 
     def _launch(self) -> tuple[Command, ...]:
@@ -140,8 +161,11 @@ class _Lowering:
                 embed.embed(self.b, operator.embedding, operator.position, self.residual,
                             self.general.slots if self.general else 0)
                 self._spill_residual("embedded")
+            case Borrow():
+                self._borrow(operator.borrowed)
             case Normalize():
-                self.values[operator.norm.name] = [normalize_rows(self.b, operator.norm, self._residual())]
+                rows = self.borrowed.get(operator.norm.x) or self._residual()
+                self.values[operator.norm.name] = [normalize_rows(self.b, operator.norm, rows)]
                 self._spill(operator.norm.name)
             case Attend():
                 self._attend(operator)
@@ -157,6 +181,12 @@ class _Lowering:
             case Head():
                 write = logits.tokens if self.mapping.tokens else logits.logits
                 write(self.b, self.ring, operator.linear, self._one(operator.linear.x))
+
+    def _borrow(self, node: Borrowed) -> None:
+        if self.borrows is None or self.b.batch > 1 or self.b.looped:
+            raise CompileError(f"{node.name}: rows of another network need one whose program lends them, and passes of "
+                               "one sequence: compile with borrow=")
+        self.borrowed[node.name] = borrow(self.b, node, self.borrows, 2 * self.b.rows)
 
     def _spill(self, name: str) -> None:
         """An int8 value through DRAM, where operators are not fused."""
@@ -195,7 +225,8 @@ class _Lowering:
             self.nobody = load_nobody(self.b, rows)  # runs alone, so it comes first
         ids = next(operator.embedding.vocab for operator in operators if isinstance(operator, Embed))
         ids += self.general.slots if self.general else 0
-        embed.lists(self.b, ids, positions=(bool(ropes) or learned) and not self.b.looped)
+        embed.lists(self.b, ids, positions=(bool(ropes) or learned) and not self.b.looped,
+                    borrowed=any(isinstance(operator, Borrow) for operator in operators))
         if attends:
             node = attends[0].attention
             if isinstance(self.mapping.attention, PagesMapping):

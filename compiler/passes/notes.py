@@ -54,7 +54,9 @@ class Notes:
         self.mapping, self.apart, self.rows = mapping, entry.apart, dict(entry.placed)
         self.passes["map"] = "".join(f"{name} = {value}\n" for name, value in described(mapping).items())
         parts = [("before the layers", _joined(lowered.before)), *((f"layer {i}", _joined(layer)) for i, layer in
-                 enumerate(lowered.layers)), ("behind the layers", _joined(lowered.behind))]
+                 enumerate(lowered.layers)),
+                 *((f"rows lent at depth {i}", part) for i, part in enumerate(lowered.lent)),
+                 ("behind the layers", _joined(lowered.behind))]
         self.passes["lower"] = "".join(
             f"{name}: {len(items)} items\n" + ("".join(_lines(items, 1)) if name in (
                 "before the layers", "layer 0", "behind the layers") else "") for name, items in parts)

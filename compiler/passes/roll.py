@@ -17,7 +17,7 @@ from gemmule.config import Config
 from gemmule.control import params, set_length
 from gemmule.isa import MAX_LENGTH, PARAMS_WORDS, Command, COp, Length, Source, Target, Unit
 
-__all__ = ["LAYER_REGION", "LayerStrides", "roll", "roll_ranges"]
+__all__ = ["LAYER_REGION", "LayerStrides", "in_line", "roll", "roll_ranges"]
 
 SCALING = ("mult", "shift", "shift2")
 """Fields that a register pair takes the place of."""
@@ -42,22 +42,34 @@ class _UnequalError(Exception):
     """Layers that cannot be one body."""
 
 
-def roll(layers: Sequence[Sequence[Item]], config: Config, reserved: int = 0, copies: int = 0) -> list[Item]:
+def roll(layers: Sequence[Sequence[Item]], config: Config, reserved: int = 0, copies: int = 0,
+         lent: Sequence[Sequence[Item]] = (), every: int = 0) -> list[Item]:
     """Items that do what the layers do one after another: a body if they are equal, else as they stand.
 
     ``reserved``: words at the end of the parameter memory that others have. ``copies``: further layers that go on like
-    the last one.
+    the last one. ``lent``: items behind each ``every`` layers, which differ in DRAM offsets alone: turns of a body
+    around that of the layers.
 
     Raises:
         CompileError: with ``copies``, the layers are not equal.
     """
     if len(layers) > 1:
         try:
-            return _Roller(layers, config.parameter_words - reserved, copies).run()
+            return _Roller(layers, config.parameter_words - reserved, copies).run(lent=lent, every=every)
         except _UnequalError:
             if copies:
                 raise CompileError("layers of a network by shape must be equal, and these are not") from None
-    return [item for layer in layers for item in layer]
+    return in_line(layers, lent, every)
+
+
+def in_line(layers: Sequence[Sequence[Item]], lent: Sequence[Sequence[Item]], every: int) -> list[Item]:
+    """Layers one behind the other, with what stands behind each ``every`` of them."""
+    found: list[Item] = []
+    for number, layer in enumerate(layers, 1):
+        found += layer
+        if lent and number % every == 0:
+            found += lent[number // every - 1]
+    return found
 
 
 def roll_ranges(layers: Sequence[Sequence[Item]], config: Config, reserved: int,
@@ -84,6 +96,13 @@ def _walk(items: Sequence[Item]) -> Iterator[Item]:
         yield item
         if isinstance(item, Loop):
             yield from _walk(item.body)
+
+
+def _further(lent: Sequence[Sequence[Item]]) -> dict[str, int]:
+    """Bytes from the rows that are lent at a depth to those at the next, by region."""
+    first, second = ([(str(item.region), int(item.fields["offset"])) for item in items  # type: ignore[arg-type]
+                      if isinstance(item, VirtualCommand)] for items in lent[:2])
+    return {region: later - at for (region, at), (_, later) in zip(first, second, strict=True)}
 
 
 @dataclass
@@ -146,10 +165,11 @@ class _Roller:
             if len(moved) != 1 or self.strides.setdefault(first.region, min(moved)) != min(moved):
                 raise _UnequalError
 
-    def run(self, word: int | None = None) -> list[Item]:
+    def run(self, word: int | None = None, lent: Sequence[Sequence[Item]] = (), every: int = 0) -> list[Item]:
         """Parameters, the loop, and displacements back at 0.
 
-        ``word``: the launch says which layers, and words from this one on where they begin.
+        ``word``: the launch says which layers, and words from this one on where they begin. ``lent``: as of
+        :func:`roll`.
         """
         body = list(self._body(self.layers[0], inside=False))
         count, used = self.count, 2 * len(self.places)
@@ -175,7 +195,16 @@ class _Roller:
             times = Length(count, LengthReg.LAYERS)
             self.ranges = LayerStrides(layers=count, strides=dict(moved), scalings=used)
         loop = Loop(body=tuple(body), times=times, note="layers", local=True)
-        return [*begin, loop, *(SetDisplacement(self._holder(region), 0) for region, _ in moved)]
+        behind = [SetDisplacement(self._holder(region), 0) for region, _ in moved]
+        if len(lent) == 1:
+            return [*begin, loop, *lent[0], *behind]
+        if lent:
+            further = _further(lent)
+            loop = Loop(body=(replace(loop, times=Length(every)), *lent[0], *(
+                SetDisplacement(region, stride, further=True) for region, stride in further.items())),
+                times=Length(len(lent)), note="layers between lent rows", local=True)
+            behind += [SetDisplacement(region, 0) for region in further]
+        return [*begin, loop, *behind]
 
     def _holder(self, region: str) -> str:
         """The region whose displacement a layer moves: one aside where the body sets the region's own."""

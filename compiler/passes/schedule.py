@@ -14,7 +14,7 @@ from gemmule.compiler.kernels.virtual import Item, LengthReg, Loop, SetDisplacem
 from gemmule.compiler.passes.entry import Lowered, Scheduled
 from gemmule.compiler.passes.hoist import hoist
 from gemmule.compiler.passes.join import join
-from gemmule.compiler.passes.roll import LayerStrides, roll, roll_ranges
+from gemmule.compiler.passes.roll import LayerStrides, in_line, roll, roll_ranges
 from gemmule.config import Config
 from gemmule.isa import CONTROL, MAX_LENGTH, PARAMS_WORDS, Command, COp, Length, MoveFlag, Unit
 
@@ -28,9 +28,10 @@ def schedule(lowered: Lowered, config: Config) -> Scheduled:
     behind = join(answers, config)
     if lowered.rolled:
         layers = roll([hoist(layer, config) for layer in joined], config,
-                      batch_words(batch) + len(lowered.launch) * PARAMS_WORDS, lowered.copies)
+                      batch_words(batch) + len(lowered.launch) * PARAMS_WORDS, lowered.copies, lowered.lent,
+                      lowered.every)
     else:
-        layers = [item for layer in joined for item in layer]
+        layers = in_line(joined, lowered.lent, lowered.every)
     items = [*contexts(config, [0] * batch), *lowered.launch, *hoist([*before, *layers, *behind], config)]
     head = next((item for item in behind if isinstance(item, VirtualCommand) and item.unit is not Unit.LOAD), None)
     return Scheduled(items, [items], silent=next((i for i, item in enumerate(items) if item is head), None))

@@ -13,6 +13,7 @@ from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Network
 from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.kernels.contents import Contents
+from gemmule.compiler.kernels.head.lent import LENT
 from gemmule.compiler.passes.fit import run_fitting
 from gemmule.compiler.passes.map import Choice
 from gemmule.compiler.passes.pipeline import finish
@@ -42,9 +43,10 @@ def compile_beside(kind: type[Kind], network: Network, program: ModelProgram, *,
                            "network with numbers: compile without it")
     entry = PassEntry(kind, network, config, rows=rows, batch=1, context=context, tokens=True, among=among,
                       answered=answered, cache=program.layout, contents=Contents(program.constants, config.dim),
-                      values=values)
+                      values=values, lends=program.lends, borrows=program.borrows)
     run_fitting(entry)
-    linker = Linker(config, {name: program.symbols[name] for name in (*program.constants, CACHE)})
+    shared = (*program.constants, CACHE, *([LENT] if program.lends or program.borrows else []))
+    linker = Linker(config, {name: program.symbols[name] for name in shared})
     linker.add(entry)
     linker.share(entry.lowered)
     return linker.link(entry, linker.table(base_address), last="verify" if checked else "link")

@@ -15,8 +15,10 @@ from gemmule.compiler.kernels.attention.kv_layout import KvLayout
 from gemmule.compiler.kernels.attention.shared import CACHE, MASKS, NEW, new_region
 from gemmule.compiler.kernels.contents import Constant
 from gemmule.compiler.kernels.embed import POSITIONS, TOKENS
+from gemmule.compiler.kernels.head.lent import BORROWED, LENT, Lent
 from gemmule.compiler.kernels.head.logits import ANSWERS
 from gemmule.compiler.kernels.virtual import LengthReg
+from gemmule.compiler.layout import Region
 from gemmule.compiler.passes.map import Choice
 from gemmule.compiler.program import Program, ReadDram, Registers, Step
 from gemmule.compiler.programs.commit import COMMIT, CommitProgram
@@ -68,6 +70,10 @@ class ModelProgram(Program):
     """Hidden rows, some of the layers, other answers; None where it was not compiled."""
     moves: Moves | None = None
     """What moves rows of the caches, compiled with it."""
+    lends: Lent | None = None
+    """Rows of its residual stream that each pass leaves for another network."""
+    borrows: Lent | None = None
+    """Rows of another network's that its passes read."""
 
     def image_of(self, registers: Registers) -> bytes:
         """Without wanted answers the head is not part of the program, so its weights are not loaded."""
@@ -92,10 +98,18 @@ class ModelProgram(Program):
         address, size = self.symbols[CACHE]
         stored = 0 if self.pool else context * self.layout.row
         return self.place(
-            windows={self.registers_of[NEW]: (address + stored, size - stored)} if NEW in self.registers_of else {},
+            windows=({self.registers_of[NEW]: (address + stored, size - stored)} if NEW in self.registers_of else {})
+                    | self._lent_window(context),
             lengths={LengthReg.ROWS: rows, LengthReg.CONTEXT: context, LengthReg.TOTAL: context + rows,
                      LengthReg.ROW: context, LengthReg.WANTED: count,
                      LengthReg.FIRST_WANTED: rows - max(count, 1)})
+
+    def _lent_window(self, context: int) -> dict[int, Region]:
+        """From where on a pass leaves rows for another network."""
+        if self.lends is None:
+            return {}
+        (address, size), first = self.symbols[LENT], context * self.lends.row
+        return {self.registers_of[LENT]: (address + first, size - first)}
 
     def _check(self, rows: int, context: int) -> None:
         if not 1 <= rows <= self.max_rows:
@@ -188,13 +202,13 @@ class ModelProgram(Program):
 
         ``commands``: of the general program, by default those of the plain one.
         """
-        found, slots = {}, np.zeros((2, self.batch * self.max_rows), dtype=np.int64)
-        slots[:, self.slots(rows)] = rows.tokens, rows.positions
+        found, slots = {}, np.zeros((3, self.batch * self.max_rows), dtype=np.int64)
+        slots[:, self.slots(rows)] = rows.tokens, rows.positions, rows.lent
         used = len(rows) if self.batch == 1 else slots.shape[1]
         for at, command in enumerate(commands or self.commands):
             entry = command.fields.get("list", 0)
             if command.unit is Unit.LOAD and MoveFlag.INDEXED in command.flags and entry < slots.size:
-                found[at] = slots[1 if entry else 0, :used]
+                found[at] = slots[entry // slots.shape[1], :used]
         return found
 
     def inputs(self, rows: Rows) -> Iterator[tuple[int, np.ndarray]]:
@@ -213,7 +227,9 @@ class ModelProgram(Program):
             raise CompileError(f"tokens must be from 0 to {self.graph.vocab - 1}, not {rows.tokens.max()}")
         if rows.positions.max() >= self.graph.positions:
             raise CompileError(f"positions must be from 0 to {self.graph.positions - 1}, not {rows.positions.max()}")
-        for region, values in ((TOKENS, tokens), (POSITIONS, positions)):
+        if self.borrows is not None and rows.lent.max() >= self.borrows.positions:
+            raise CompileError(f"borrowed rows must be from 0 to {self.borrows.positions - 1}, not {rows.lent.max()}")
+        for region, values in ((TOKENS, tokens), (POSITIONS, positions), (BORROWED, rows.lent)):
             if region in self.symbols:
                 placed = np.zeros(int(slots[-1]) + 1 if self.batch == 1 else self.batch * self.max_rows, dtype=np.int64)
                 placed[slots] = values

@@ -8,13 +8,14 @@ from typing import TypeVar
 from gemmule.compiler.ir import Network, Pages
 from gemmule.compiler.kernels.attention.kv_layout import KvLayout
 from gemmule.compiler.kernels.contents import Contents
+from gemmule.compiler.kernels.head.lent import Lent
 from gemmule.compiler.kernels.virtual import Buffer
 from gemmule.compiler.passes.allocate import allocate
 from gemmule.compiler.passes.emit import command_count, fixed_bases
 from gemmule.compiler.passes.entry import Constants, Entry, Lowered, Scheduled
 from gemmule.compiler.passes.fit import pass_bounds
 from gemmule.compiler.passes.footprints import Bounds
-from gemmule.compiler.passes.fuse import Operator, fuse, unanswered
+from gemmule.compiler.passes.fuse import Operator, fuse, headless, unanswered
 from gemmule.compiler.passes.lower import lower
 from gemmule.compiler.passes.map import Choice, choices
 from gemmule.compiler.passes.schedule import schedule
@@ -38,17 +39,18 @@ class PassEntry(Entry[Kind]):
     def __init__(self, kind: type[Kind], network: Network, config: Config, *, rows: int, batch: int, context: int,
                  tokens: bool, pool: int = 0, fused: bool = True, standard: bool = False,
                  among: Sequence[Choice] | None = None, answered: bool = True, cache: KvLayout | None = None,
-                 contents: Contents | None = None, pages: Pages | None = None,
-                 values: int = 0) -> None:
+                 contents: Contents | None = None, pages: Pages | None = None, values: int = 0,
+                 lends: Lent | None = None, borrows: Lent | None = None) -> None:
         """``among``: mappings; by default all. ``answered``: with the head. ``cache``, ``contents``: where a program
         beside this one has its cache and its constants. ``pages``: rows choose what they attend to. ``values``: least
-        probability for which a value is loaded, by list.
+        probability for which a value is loaded, by list. ``lends``, ``borrows``: as of
+        :func:`gemmule.compiler.passes.lower.lower`.
         """
         super().__init__(config)
         self.kind, self.network, self.among, self.answered = kind, network, among, answered
         self.rows, self.batch, self.context, self.tokens, self.pool = rows, batch, context, tokens, pool
         self.fused, self.standard, self.cache, self.contents = fused, standard, cache, contents
-        self.pages, self.values = pages, values
+        self.pages, self.values, self.lends, self.borrows = pages, values, lends, borrows
         self.constants: Constants = {}
         self.commit: CommitProgram | None = None
         self.general: GeneralProgram | None = None
@@ -56,7 +58,9 @@ class PassEntry(Entry[Kind]):
 
     def fuse(self) -> Sequence[Operator]:
         operators = fuse(self.network.graph)
-        return operators if self.answered else unanswered(operators)
+        if self.answered:
+            return operators
+        return headless(operators) if self.lends else unanswered(operators)
 
     def choose(self) -> Sequence[Choice]:
         return self.among or choices(
@@ -65,7 +69,8 @@ class PassEntry(Entry[Kind]):
             pages=self.pages, values=self.values)
 
     def lower(self) -> Lowered:
-        return lower(self.network, self.config, self.operators, self.mapping, contents=self.contents)
+        return lower(self.network, self.config, self.operators, self.mapping, contents=self.contents,
+                     lends=self.lends, borrows=self.borrows)
 
     def schedule(self) -> Scheduled:
         return schedule(self.lowered, self.config)
@@ -94,4 +99,4 @@ class PassEntry(Entry[Kind]):
             layout=self.layout, tokens=self.tokens, pool=self.pool, silent=self.silent,
             scores=self.mapping.attention.scores, choice=Choice((self.mapping,), self.apart), registers_of=self.bases,
             constants={region: tuple(parts) for region, parts in self.constants.items()}, general=self.general,
-            moves=self.moves)
+            moves=self.moves, lends=self.lends, borrows=self.borrows)

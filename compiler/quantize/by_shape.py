@@ -13,6 +13,7 @@ import numpy as np
 from gemmule.compiler.ir import (
     Activation,
     Add,
+    Borrowed,
     Embedding,
     Graph,
     Linear,
@@ -88,7 +89,7 @@ def _dtype(node: Node, graph: Graph, readers: list[Node]) -> DType:
     """What the quantiser makes of a value."""
     if any(isinstance(other, Norm) and other.head_dim for other in (node, *readers)):
         return DType.INT16
-    if isinstance(node, Embedding | Position | Add) or node.name in graph.wide_norms:
+    if isinstance(node, Embedding | Position | Borrowed | Add) or node.name in graph.wide_norms:
         return DType.INT16
     if isinstance(node, Linear):
         if node.name == graph.output or any(isinstance(reader, Rope) for reader in readers):

@@ -11,8 +11,9 @@ function are lopsided: they have zeros, which its table and the biases around it
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -23,6 +24,7 @@ from gemmule.compiler.ir import (
     Activation,
     Add,
     Attention,
+    Borrowed,
     DType,
     Embedding,
     Form,
@@ -101,12 +103,13 @@ class Quantized:
     reference: Network
 
 
-def quantize_network(network: Network, windows: np.ndarray, options: Options,
-                     progress: Progress = silent) -> Quantized:
+def quantize_network(network: Network, windows: np.ndarray, options: Options, progress: Progress = silent,
+                     feed: Mapping[str, np.ndarray] = MappingProxyType({})) -> Quantized:
     """Quantise with calibration tokens [windows, length].
 
     The logits' linear stays int8 with ``bits`` 4: it is a small share of a decoder's weights and decides its tokens.
-    Equal inputs and options give equal bytes.
+    Equal inputs and options give equal bytes. ``feed``: rows of another network that this one reads at each token of
+    the windows, by node  # float32 [windows * length, columns]
 
     Raises:
         CompileError: tokens that the network does not have; scales that the device cannot express.
@@ -126,7 +129,7 @@ def quantize_network(network: Network, windows: np.ndarray, options: Options,
     if options.smooth:
         network = smooth(network, observe(network, windows[:max(1, len(windows) // 2)], options.seed,
                                           progress=progress))
-    taps = observe(network, windows, options.seed, grams=options.method == "second-order", progress=progress)
+    taps = observe(network, windows, options.seed, grams=options.method == "second-order", progress=progress, feed=feed)
     made = _Quantizer(network, taps, options, progress).run()
     if options.inner == 16:
         return Quantized(made, network)
@@ -173,6 +176,8 @@ class _Quantizer:
         for node in self.graph.nodes:
             if node.name in self.stream:
                 found[node.name] = Type(dtype=DType.INT16, scale=self.stream[node.name])
+            elif isinstance(node, Borrowed):
+                found[node.name] = Type(dtype=DType.INT16, scale=node.step)
             elif isinstance(node, Product | Activation) and self.options.inner == 16:
                 found[node.name] = self._int16(node.name)
             elif isinstance(node, Activation) and self._lopsided(node):
@@ -316,6 +321,8 @@ class _Quantizer:
             case Position():
                 table = self.network.tensor(node, "table") / self.stream[node.name]
                 self._put(node, {"table": saturate(np.rint(table).astype(np.int64), 16).astype(np.int16)})
+            case Borrowed():
+                self._put(node, {})
             case Add():
                 if (before := self.partial.get(node.name)) is not None:
                     self._put(node, {}, a=before)

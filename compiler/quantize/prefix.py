@@ -8,8 +8,9 @@ token that the device computes has such numbers (PrefixQuant, Chen et al. 2024).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -126,8 +127,11 @@ def behind_prefix(windows: np.ndarray, tokens: Sequence[int]) -> np.ndarray:
     return np.where(own[:, None], windows[:, count:], windows[:, :-count])
 
 
-def with_prefix(network: Network, tokens: Sequence[int]) -> Network:
+def with_prefix(network: Network, tokens: Sequence[int],
+                feed: Mapping[str, np.ndarray] = MappingProxyType({})) -> Network:
     """A float decoder every sequence of which begins with these tokens' keys and values, as constants.
+
+    ``feed``: rows of another network that these rows read, by node.
 
     Raises:
         CompileError: unknown tokens, or a network without a plain causal cache.
@@ -138,7 +142,7 @@ def with_prefix(network: Network, tokens: Sequence[int]) -> Network:
     if graph.encoder or any(node.window for node in graph.attentions) or graph.prefix:
         raise CompileError("a prefix needs a decoder without a window, and without a prefix: use none")
     cache = Cache(graph)
-    FloatInterpreter(network).forward(Rows.chain(list(tokens)), cache)
+    FloatInterpreter(network).forward(Rows.chain(list(tokens)), cache, feed=feed)
     weights, nodes = dict[str, np.ndarray](), []
     for node in graph.nodes:
         if isinstance(node, Attention):

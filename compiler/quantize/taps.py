@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
+from types import MappingProxyType
 
 import numpy as np
 
 from gemmule.compiler.ir import (
     Add,
+    Borrowed,
     Cache,
     Embedding,
     FloatInterpreter,
@@ -91,7 +93,7 @@ class Taps:
 def _sampled(graph: Graph, node: Node) -> bool:
     """Whether a value's step is searched on a sample; those of sums, of what joins them and of logits come from peaks,
     those before rotations from what is behind."""
-    if isinstance(node, Embedding | Position | Add) or node.name == graph.output and not graph.encoder:
+    if isinstance(node, Embedding | Position | Borrowed | Add) or node.name == graph.output and not graph.encoder:
         return False
     readers = graph.readers(node.name)
     return not (isinstance(node, Linear) and readers and all(isinstance(reader, Add | Rope) for reader in readers))
@@ -115,18 +117,24 @@ def counting(graph: Graph, rows: Rows, observer: Observer) -> Observer:
     return observe
 
 
-def observe(network: Network, windows: np.ndarray, seed: int, *, grams: bool = False,
-            progress: Progress = silent) -> Taps:
-    """Statistics of a float network over windows of tokens [windows, length]."""
+def observe(network: Network, windows: np.ndarray, seed: int, *, grams: bool = False, progress: Progress = silent,
+            feed: Mapping[str, np.ndarray] = MappingProxyType({})) -> Taps:
+    """Statistics of a float network over windows of tokens [windows, length].
+
+    ``feed``: rows of another network that it reads, by node  # float32 [windows * length, columns]
+    """
     parts, graph = list(passes(windows, network.graph.prefix)), network.graph
     taps, interpreter = Taps(network, seed, passes=len(parts), grams=grams), FloatInterpreter(network)
     last = graph.nodes[-1]
     head = last if isinstance(last, Linear) and last.name == graph.output and not graph.encoder else None
+    done = 0
     for rows in parts:
+        fed = {name: value[done:done + len(rows)] for name, value in feed.items()}
+        done += len(rows)
         work = calibration_work(graph, len(rows)) / len(graph.nodes)
-        see, steps = counting(graph, rows, taps), interpreter.steps(rows, Cache(graph))
+        see, steps = counting(graph, rows, taps), interpreter.steps(rows, Cache(graph), fed)
         for node, value in islice(steps, len(graph.nodes) - (head is not None)):
-            see(node.name, value)
+            see(node.name, fed.get(node.name, value))
             progress(f"calibrating {node.name}", work)
             if head is not None and node.name == head.x:
                 step = max(1, MOST_LOGITS // head.columns)

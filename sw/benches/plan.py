@@ -37,13 +37,13 @@ class Outcome:
 
     Attributes:
         results: of each prompt, or of prompts that went together, by each case.
-        parameters: weights of the draft model.
+        parameters: weights beside the target's, by method.
         resident: what the session keeps in DRAM.
         timeline: of the first prompt, if a trace is wanted.
     """
 
     results: list[dict[str, Any]]
-    parameters: int
+    parameters: Mapping[str, int]
     resident: dict[str, Any]
     timeline: Timeline | None
 
@@ -101,7 +101,8 @@ class Plan:
         return self._opened.enter_context(Session(
             self.device, self.backend, self.pair, general=general, launch=self.launch if self.pair.draft else "pass",
             interpreted=self.interpreted, batch=1 if rows is None else self.batch, rows=rows,
-            prefill=self.prefill_rows if rows is None else 0, pruning=self.pruning))
+            prefill=self.prefill_rows if rows is None else 0, pruning=self.pruning,
+            one_pass=any(case.method not in BOUNDS and METHODS[case.method].needs_one_pass for case in self.rules)))
 
     def _together(self, case: Case) -> Session:
         """The session in which a case decodes texts that share passes."""
@@ -131,7 +132,8 @@ class Plan:
             timeline = trace(self.alone, prompts[0][1], self.new_tokens, self.cases, self.pair.ends,
                              self.rules.__getitem__, self._options)
         last = self.alone if self.batch == 1 else self._together(self.cases[-1])
-        drafting = self.alone.draft.program.graph.parameters if self.alone.draft else 0
+        drafting = {case.method: self.alone.extra_parameters(case.method) for case in self.cases
+                    if case.method not in BOUNDS}
         return Outcome(results=results, parameters=drafting, resident=resident(last), timeline=timeline)
 
     def _measured(self, ids: list[list[int]]) -> list[dict[str, Any]]:
@@ -149,4 +151,5 @@ class Plan:
         return [self.device.sha256, *self.pair.digests, RECORD, *(
             sha256(program.image).hexdigest() for model in (self.alone.target, self.alone.draft) if model
             for program in (model.program, model.prefill, *model.narrow) if program),
+            *([self.alone.one_pass.digest] if self.alone.one_pass else []),
             self.new_tokens, self.launch, self.batch, *self.given, [repr(case) for case in self.cases], ways]

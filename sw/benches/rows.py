@@ -7,13 +7,12 @@ host are included on both sides. Theory excludes the prompt (:mod:`gemmule.sw.be
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gemmule.config import Host
 from gemmule.sw.benches.bench import CASE, Case
 from gemmule.sw.benches.theory import Theory, acceptance_by_position, best_length, theory_of
-from gemmule.sw.decoding.methods import METHODS
 
 __all__ = ["HOST_CYCLES", "best_of", "rows_of"]
 
@@ -61,8 +60,9 @@ def _theory(result: dict[str, Any], host: Host) -> Theory | None:
                      cycles=_cycles(run, host, prompt=False), step=_cycles(ar, host, prompt=False) / ar["steps"])
 
 
-def rows_of(results: Sequence[dict[str, Any]], parameters: int, host: Host) -> list[dict[str, Any]]:
-    """One row per case and category, then ``all`` if there are several; ``parameters``: weights of the draft."""
+def rows_of(results: Sequence[dict[str, Any]], parameters: Mapping[str, int], host: Host) -> list[dict[str, Any]]:
+    """One row per case and category, then ``all`` if there are several; ``parameters``: weights beside the
+    target's, by method."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     categories = list(dict.fromkeys(result["category"] for result in results))
     for result in results:
@@ -79,7 +79,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return statistics.mean(found) if found else None
 
 
-def _row(category: str, results: list[dict[str, Any]], parameters: int, host: Host) -> dict[str, Any]:
+def _row(category: str, results: list[dict[str, Any]], parameters: Mapping[str, int], host: Host) -> dict[str, Any]:
     """The row of results of one case."""
     case = Case(**{name: results[0][name] for name in CASE})
     gains = [_speedup(result, host) for result in results]
@@ -109,7 +109,7 @@ def _row(category: str, results: list[dict[str, Any]], parameters: int, host: Ho
                             "all": sum(a == d > 0 for d, a in steps), "undrafted": sum(d == 0 for d, _ in steps)},
         "target_calls": sum(run["passes"].get("target", 0) for run in runs),
         "draft_calls": sum(run["passes"].get("draft", 0) for run in runs),
-        "extra_parameters": parameters if case.method in METHODS and METHODS[case.method].needs_draft else 0,
+        "extra_parameters": parameters.get(case.method, 0),
         "batch_gain": _mean(_gain(result, host) for result in results),
         "distinct_4grams": _mean(result["distinct_4grams"] for result in results),
         "looping": sum(result["looping"] for result in results),

@@ -29,7 +29,8 @@ def resident(session: Session) -> dict[str, Any]:
     Of the session's own batch to the byte, as the compiler would place other contexts; of other batches with as many
     rows a text and ``BESIDE`` left for their programs.
     """
-    models = [_Model(model) for model in (session.target, session.draft) if model]
+    one_pass = session.one_pass.model if session.one_pass else None
+    models = [_Model(model) for model in (session.target, session.draft, one_pass) if model]
     step = session.draft.step if session.draft else None
     dram, batch = 1 << session.config.address_bits, session.target.program.batch
     context = session.target.program.max_positions

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType, TracebackType
 from typing import Any
 
 from gemmule.compiler.errors import CompileError
+from gemmule.compiler.kernels.head.lent import LENT, Lender
 from gemmule.compiler.place import round_up
 from gemmule.compiler.programs.link import link_step
 from gemmule.config import Config
@@ -16,6 +18,7 @@ from gemmule.sw.decoding.context import OVERFLOWS
 from gemmule.sw.decoding.generate import Conversation, Generation
 from gemmule.sw.decoding.lengths import LENGTHS
 from gemmule.sw.decoding.methods import DRAFT, METHODS, Request
+from gemmule.sw.decoding.one_pass import OnePass
 from gemmule.sw.decoding.stops import Stops
 from gemmule.sw.decoding.verify import GREEDY, Rule
 from gemmule.sw.device.ahead import Ahead
@@ -52,7 +55,8 @@ class Session:
 
     def __init__(self, config: Config, backend: str | Opener = "model", pair: Pair | None = None, *,
                  general: bool = False, launch: str = "pass", interpreted: bool = False, batch: int = 1,
-                 rows: int | None = None, prefill: int | None = None, pruning: Pruning | None = None) -> None:
+                 rows: int | None = None, prefill: int | None = None, pruning: Pruning | None = None,
+                 one_pass: bool = False) -> None:
         """``backend``: a name of :func:`open_device`, or what opens another device.
 
         ``general``: models also take hidden rows, run some of their layers and give other answers than tokens.
@@ -65,6 +69,8 @@ class Session:
         ``prefill``: rows of a launch of a prompt, by a program of their own: by default as many as pay; 0: as many as
         of any pass, by the one program, as of a batch.
         ``pruning``: the schedule of the target's cache (:class:`gemmule.sw.kv.selected.SelectedKV`).
+        ``one_pass``: with the drafter that was trained on the target's hidden rows, which the target's greedy passes
+        then leave in DRAM.
 
         Raises:
             InputError: options that exclude each other, or a draft and a target that do not go in one launch.
@@ -88,11 +94,24 @@ class Session:
             raise InputError("--prune with score: pages takes greedy decoding by methods that run whole passes: drop "
                              "the temperature, take another --method than layerskip, recycling and chooser, and no "
                              "--draft-lengths confidence")
+        if one_pass and (batch > 1 or looped or pruning):
+            what = f"--batch {batch}" if batch > 1 else f"--launch {launch}" if looped else "--prune"
+            raise InputError(f"--method parallel takes one text with its whole cache, a pass a launch, not {what}: "
+                             "drop one of the two")
+        if one_pass and pair.one_pass is None:
+            raise InputError(f"--method parallel needs a drafter that was trained on the hidden rows of {pair.name}: "
+                             "take --model smollm2, or another --method")
         self.pruning = pruning
-        target = pair.target(config, 0, general, batch=batch, rows=rows, prefill=prefill, pruning=pruning)
+        source = pair.one_pass() if one_pass and pair.one_pass else None
+        target = pair.target(config, 0, general, batch=batch, rows=rows, prefill=prefill, pruning=pruning,
+                             lend=source.made.every if source else 0)
         size = round_up(len(target.dram), ALIGN)
         draft = pair.draft(config, size, general, looped, batch, rows, prefill) if pair.draft else None
-        step = None
+        drafter, step = None, None
+        if source and target.program.lends:
+            drafter = source.place(config, size, prefill=prefill, borrow=Lender(
+                target.program.lends, target.program.symbols[LENT]))
+            size = round_up(size + len(drafter.dram), ALIGN)
         if draft:
             size = round_up(size + len(draft.dram), ALIGN)
         if draft and draft.loop and launch == "step":
@@ -107,10 +126,10 @@ class Session:
         else:
             self.device = open_device(backend, config, size) if isinstance(backend, str) else backend(config, size)
 
-        def loaded(name: str, placed: Placed) -> LoadedModel:
+        def loaded(name: str, placed: Placed, lender: LoadedModel | None = None) -> LoadedModel:
             if isinstance(self.device, Simulator) and interpreted:
                 return InterpretedModel(name, placed.network, placed.program, self.device, placed.prefill,
-                                        placed.narrow)
+                                        placed.narrow, lender=lender if isinstance(lender, InterpretedModel) else None)
             return LoadedModel(name, placed.program, placed.dram, self.device, placed.loop,
                                step if placed.loop else None, placed.prefill, placed.narrow, ahead, placed.selection,
                                placed.values)
@@ -119,6 +138,9 @@ class Session:
         self.memories: dict[str, dict[str, Any]] = {}
         """What methods keep from text to text, apart for each way to decode."""
         self.target, self.draft = loaded(TARGET, target), loaded(DRAFT, draft) if draft else None
+        self.one_pass = OnePass(loaded(DRAFT, drafter, self.target), source.made.tokens, source.made.masks,
+                                source.made.file.sha256) \
+            if drafter and source else None
 
     def converse(
         self, method: str, num_speculative_tokens: int | None = None, stop: frozenset[int] | Stops = frozenset(), *,
@@ -156,13 +178,16 @@ class Session:
         if METHODS[method].needs_general and self.target.program.general is None:
             raise InputError(f"--method {method} needs a session with general=True: it runs some of the layers, or "
                              "takes other answers than tokens")
+        if METHODS[method].needs_one_pass and self.one_pass is None:
+            raise InputError(f"--method {method} needs a session with one_pass=True: its drafter reads hidden rows")
         cache = self.target.charging(ledger).kv(kept=kept, pruning=self.pruning)
         values = METHODS[method].values(options)
         way = f"{method} {count} {values} {lengths} {rule.of_text(0)}"
         drafter = METHODS[method].make(Request(
             draft=self.draft and self.draft.charging(ledger), target=self.target.charging(ledger, DRAFT), cache=cache,
             lengths=LENGTHS[lengths](count), ends=stops.tokens, rule=rule, host=self.config.host, kept=kept,
-            options=values, memory=self.memories.setdefault(way, {})))
+            options=values, memory=self.memories.setdefault(way, {}),
+            one_pass=self.one_pass and replace(self.one_pass, model=self.one_pass.model.charging(ledger))))
         return Conversation(self.target, drafter, ledger, stops, rule, overflow=OVERFLOWS[context_overflow], kv=cache)
 
     def generate_batch(
@@ -230,6 +255,8 @@ class Session:
 
     def extra_parameters(self, method: str) -> int:
         """Weights that a method needs beside the target's: those of the draft model, a tied head counted once."""
+        if self.one_pass and METHODS[method].needs_one_pass:
+            return self.one_pass.model.program.graph.parameters
         return self.draft.program.graph.parameters if self.draft and METHODS[method].needs_draft else 0
 
     def __enter__(self) -> Session:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gemmule.compiler.ir import Cache, IntegerInterpreter, Network, Pages, Rows, layer_part
+from gemmule.compiler.ir import Borrowed, Cache, IntegerInterpreter, Network, Pages, Rows, layer_part, residuals
+from gemmule.compiler.ir.float_interpreter import Observer
 from gemmule.compiler.program import NO_DRAM, Program, Step
 from gemmule.compiler.programs.general_program import Answers
 from gemmule.compiler.programs.model_program import ModelProgram
@@ -76,6 +77,34 @@ class _Early:
         return self.cache.length(sequence)
 
 
+@dataclass(frozen=True, eq=False)
+class LentRows:
+    """Rows of the residual stream, as passes leave them for another model."""
+
+    rows: dict[int, np.ndarray]
+    """By depth, int16 [positions, columns]."""
+    depths: dict[str, int]
+    """By the name of a value."""
+
+    @staticmethod
+    def of(network: Network, program: ModelProgram) -> LentRows:
+        """None yet."""
+        lends, columns = program.lends, network.graph.nodes[0].columns
+        assert lends is not None
+        names = residuals(network.graph)
+        depths = {names[depth]: depth for depth in range(lends.every, network.graph.layers + 1, lends.every)}
+        return LentRows({depth: np.zeros((lends.positions, columns), dtype=np.int16) for depth in depths.values()},
+                        depths)
+
+    def taking(self, cached: int) -> Observer:
+        """Keeps those of a pass behind so many cached rows."""
+        def take(name: str, value: np.ndarray) -> None:
+            if (depth := self.depths.get(name)) is not None:
+                self.rows[depth][cached:cached + len(value)] = value
+
+        return take
+
+
 class InterpretedModel(LoadedModel):
     """A model for decoding loops: passes by tokens through all layers or the first ones; tokens, logits, the largest.
 
@@ -85,10 +114,11 @@ class InterpretedModel(LoadedModel):
 
     def __init__(self, name: str, network: Network, program: ModelProgram, timer: Simulator | None,
                  prefill: PrefillProgram | None = None, narrow: Sequence[ModelProgram] = (),
-                 pages: Pages | None = None, values: int = 1) -> None:
+                 pages: Pages | None = None, values: int = 1, lender: InterpretedModel | None = None) -> None:
         """``timer`` tells the cycles of the programs' launches; None: passes cost nothing and are not charged.
 
-        ``pages``: rows choose pages of the cache. ``values``: least probability that meets a value.
+        ``pages``: rows choose pages of the cache. ``values``: least probability that meets a value. ``lender``: the
+        model whose hidden rows this one reads.
         """
         self.name, self.network, self.program, self.timer = name, network, program, timer
         self.interpreter, self.cache = IntegerInterpreter(network, pages, values), Cache(network.graph)
@@ -98,6 +128,7 @@ class InterpretedModel(LoadedModel):
         self.owners = {}
         self.loop = self.step = self.slots = self.pages = self.ahead = None
         self.prefill, self.narrow = prefill, narrow
+        self.lender, self.lent = lender, LentRows.of(network, program) if program.lends else None
 
     def forward(self, rows: Rows, want: Want | int | None = None, kv: Caches | None = None, *,
                 layers: Sequence[LayerRange] | None = None) -> Forward:
@@ -122,7 +153,8 @@ class InterpretedModel(LoadedModel):
         else:
             cached = [self._truncated(rows, sequence, caches[sequence] if caches else None)
                       for sequence in range(self.program.batch)]
-            logits = self.interpreter.forward(rows, self.cache)
+            logits = self.interpreter.forward(
+                rows, self.cache, self.lent.taking(cached[0]) if self.lent else None, self._borrowed(rows))
         answered = answered_rows(rows, want)
         found = logits[answered]
         if caches:  # of a sequence without rows of its own the device's cache may be ahead of the interpreter's
@@ -131,6 +163,15 @@ class InterpretedModel(LoadedModel):
         append_rows(kv, rows)
         return Forward(found.argmax(axis=1).tolist(), results, found.astype(np.int16) if want.logits else None,
                        largest(found, want.top) if want.top else None)
+
+    def _borrowed(self, rows: Rows) -> dict[str, np.ndarray]:
+        """By node, what rows read of another network."""
+        nodes = [node for node in self.network.graph.nodes if isinstance(node, Borrowed)]
+        if not nodes:
+            return {}
+        if self.lender is None or self.lender.lent is None:
+            raise ValueError(f"{self.name}: it reads hidden rows of a model that lends them: give its lender")
+        return {node.name: self.lender.lent.rows[node.depth][rows.lent] for node in nodes}
 
     def _layers(self, layers: Sequence[LayerRange] | None) -> int:
         """How many of the first layers a pass runs."""

@@ -132,6 +132,19 @@ class TextKV(ABC):
             self.rewind(0)
         return out
 
+    def ahead_of(self, ids: Sequence[int], guesses: Sequence[int], want: Want) -> Asking[Forward]:
+        """Answers behind a text whose last row is followed by others, which are then forgotten.
+
+        Each row of the text reads the lender's row of its own position; ``guesses`` read that of the text's last row.
+        """
+        rows, last = self.missing(ids), len(ids) - 1
+        first = len(self.ids)
+        lent = [*range(first, len(ids)), *[last] * len(guesses)]
+        out = yield from self._pass(Rows.chain([*rows, *guesses], first).borrowing(lent), want)
+        self._passed(rows)
+        self.rewind(len(ids) if self.kept else 0)
+        return out
+
     def greedy(self, ids: Sequence[int], steps: int, want: Want) -> Asking[Forward]:
         """The greedy tokens of so many steps behind a text: a pass each, or one launch where the model has a program.
 

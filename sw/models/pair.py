@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -16,6 +16,7 @@ from gemmule.compiler.files.chat import Chat
 from gemmule.compiler.files.model_file import ModelFile, load_model
 from gemmule.compiler.ir import Network, Pages
 from gemmule.compiler.kept import compile_kept, loop_kept, narrow_kept, prefill_kept, selection_kept
+from gemmule.compiler.kernels.head.lent import Lender
 from gemmule.compiler.passes.map import choices, default_rows
 from gemmule.compiler.place import round_up
 from gemmule.compiler.programs.greedy_loop import GreedyLoop
@@ -34,12 +35,13 @@ from gemmule.sw.kv.pruning import Pruning
 from gemmule.sw.limits import DEFAULT, MODELS, MODELS_FOLDER, SMALL, resolve_pair
 from gemmule.sw.models import bundled_models as text
 from gemmule.sw.models.bundled import FILES
+from gemmule.sw.models.one_pass import OnePassFile, one_pass_drafter, one_pass_path
 from gemmule.sw.models.published import PUBLISHED, published_file
 from gemmule.sw.models.quantised import is_published, quantised
 from gemmule.sw.text.detokenize import Detokenizer
 from gemmule.sw.text.tokens import detokenizer, encode_behind, parse_tokenizer
 
-__all__ = ["Pair", "Placed", "bundled_pair", "imported_pair", "open_pair", "published_pair"]
+__all__ = ["OnePassSource", "Pair", "Placed", "bundled_pair", "imported_pair", "open_pair", "published_pair"]
 
 
 @dataclass(frozen=True)
@@ -67,10 +69,25 @@ class Place(Protocol):
     ``general``: with the general program; ``looped``: with the program of several greedy steps. Not both. ``batch``:
     sequences of a pass, with ``rows`` rows each; by default one, and as many as go well. ``prefill``: rows of the
     program for prompts; 0: without one; None: as many as pay. ``pruning``: with the programs that choose rows.
+    ``lend``, ``borrow``: as of :func:`gemmule.compiler.compile.compile_network`, of one sequence.
     """
 
     def __call__(self, config: Config, base: int, general: bool = False, looped: bool = False, batch: int = 1,
-                 rows: int | None = None, prefill: int | None = 0, pruning: Pruning | None = None) -> Placed: ...
+                 rows: int | None = None, prefill: int | None = 0, pruning: Pruning | None = None, lend: int = 0,
+                 borrow: Lender | None = None) -> Placed: ...
+
+
+@dataclass(frozen=True)
+class OnePassSource:
+    """A drafter that was trained on a target's hidden rows, and how it is placed beside that.
+
+    Attributes:
+        made: what it is in integers.
+        place: compiles it.
+    """
+
+    made: OnePassFile
+    place: Place
 
 
 @dataclass(frozen=True)
@@ -90,6 +107,8 @@ class Pair:
         parameters: of the target.
         chat: the target's chat template, where it has one.
         skips: the target's passes load no weights that meet only zeros.
+        one_pass: gives the drafter that was trained on the target's hidden rows, where there is one; the first call
+            makes it.
     """
 
     name: str
@@ -105,6 +124,7 @@ class Pair:
     parameters: int
     chat: Chat | None = None
     skips: bool = False
+    one_pass: Callable[[], OnePassSource] | None = None
 
     def decode(self, ids: Sequence[int], before: Sequence[int] = ()) -> str:
         """Text of token ids behind others, special tokens left out."""
@@ -202,7 +222,13 @@ def published_pair(name: str, draft: Path | None = None, weights: str | None = N
     except InputError as error:
         raise InputError(f"{error}; or take --model {DEFAULT}, which needs nothing") from None
     path, file = quantised(name, weights)
-    return _pair(path, file, name, draft, weights, skip_zeros)
+    pair = _pair(path, file, name, draft, weights, skip_zeros)
+    return replace(pair, one_pass=cache(partial(_one_pass, name, file))) if one_pass_path(name) else pair
+
+
+def _one_pass(name: str, target: ModelFile) -> OnePassSource:
+    made = one_pass_drafter(name, target)
+    return OnePassSource(made, _Imported(MODELS_FOLDER, made.file, shown=f"the one-pass drafter of {name}"))
 
 
 def _pair(target: Path, file: ModelFile, name: str, draft: Path | None, weights: str | None,
@@ -244,11 +270,12 @@ class _Imported:
 
     def __init__(self, path: Path, file: ModelFile, *, shown: str, bundled: bool = False) -> None:
         self.path, self.file, self.shown, self.bundled = path, file, shown, bundled
-        self.kept: dict[tuple[Config, int, bool, bool, int, int, int | None, tuple[int, int] | None, Pages | None, int],
-                        Placed] = {}
+        self.kept: dict[tuple[Config, int, bool, bool, int, int, int | None, tuple[int, int] | None, Pages | None,
+                              int, int, Lender | None], Placed] = {}
 
     def __call__(self, config: Config, base: int, general: bool = False, looped: bool = False, batch: int = 1,
-                 rows: int | None = None, prefill: int | None = 0, pruning: Pruning | None = None) -> Placed:
+                 rows: int | None = None, prefill: int | None = 0, pruning: Pruning | None = None, lend: int = 0,
+                 borrow: Lender | None = None) -> Placed:
         graph = self.file.network.graph
         rows = rows or default_rows(graph, config)
         pages = pruning.pages if pruning else None
@@ -257,7 +284,7 @@ class _Imported:
         if pages and prefill:
             raise InputError(f"--prefill-rows {prefill} does not go with rows that choose pages (score: pages), which "
                              "pass prompts as all rows: use --prefill-rows 0")
-        key = config, base, general, looped, batch, rows, prefill, always, pages, values
+        key = config, base, general, looped, batch, rows, prefill, always, pages, values, lend, borrow
         if key not in self.kept:
             try:
                 if not choices(graph, config, rows=rows, batch=batch, context=graph.whole_positions, tokens=True):
@@ -267,7 +294,7 @@ class _Imported:
             with working(f"compiling {self.shown} for {config.name}", least=1.0):
                 try:
                     placed = self._with_pages(config, base, rows, pages) if pages else self._place(
-                        config, base, rows, general, looped, batch, values)
+                        config, base, rows, general, looped, batch, values, lend, borrow)
                 except CompileError as error:
                     raise (InputError(f"--prune: {error}") if pages or values else
                            self._refused(config, error)) from None
@@ -287,14 +314,15 @@ class _Imported:
         program = longest_pages(network.graph, config, rows, pages, made)
         return Placed(network, program, program.fill(network))
 
-    def _place(self, config: Config, base: int, rows: int, general: bool, looped: bool, batch: int,
-               values: int) -> Placed:
+    def _place(self, config: Config, base: int, rows: int, general: bool, looped: bool, batch: int, values: int,
+               lend: int, borrow: Lender | None) -> Placed:
         network, effort = self.file.network, default_effort(self.file.network.graph)
+        beside: dict[str, Any] = ({"lend": lend} if lend else {}) | ({"borrow": borrow} if borrow else {})
         if looped:
             loop = loop_kept(network, self.file.sha256, config, effort=effort, rows=rows, base_address=base)
             return Placed(network, loop.single, loop.fill(network), loop)
         program = compile_kept(network, self.file.sha256, config, rows=rows, effort=effort, tokens=True,
-                               base_address=base, general=general, batch=batch, values=values)
+                               base_address=base, general=general, batch=batch, values=values, **beside)
         return Placed(network, program, program.fill(network), values=values)
 
     def _with_prefill(self, placed: Placed, rows: int | None) -> Placed:

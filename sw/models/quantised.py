@@ -17,7 +17,7 @@ from gemmule.io.progress import say
 from gemmule.sw.limits import BITS
 from gemmule.sw.models.published import PUBLISHED, published_digest, published_file
 
-__all__ = ["FOLDER", "LOCK", "SOURCES", "is_published", "quantised", "read_model"]
+__all__ = ["FOLDER", "LOCK", "SOURCES", "is_published", "quantised", "read_cached", "read_model"]
 
 FOLDER = "models"
 """Of the cache."""
@@ -44,12 +44,12 @@ def quantised(name: str, weights: str | None = None) -> tuple[Path, ModelFile]:
     source, digest = published_file(name), published_digest(name)
     key = repr((digest, bits, platform.python_version())).encode()  # the default text is Python's
     path = cache_root() / FOLDER / f"{name}-{bits}-{sha256(sources(SOURCES) + key).hexdigest()[:16]}.safetensors"
-    if (found := _read(path)) is None:
+    if (found := read_cached(path)) is None:
         cache_folder(FOLDER)
         with ExitStack() as alone:
             with writing():
                 alone.enter_context(exclusive(path.with_name(path.name + LOCK), path.name))
-            if (found := _read(path)) is None:  # else another process has just made it
+            if (found := read_cached(path)) is None:  # else another process has just made it
                 _make(source, name, bits, path)
                 found = load_model(path)
     return path, found
@@ -69,8 +69,8 @@ def read_model(file: Path) -> ModelFile:
     return quantised(str(file))[1] if is_published(str(file)) else load_model(file)
 
 
-def _read(path: Path) -> ModelFile | None:
-    """None: there is none that can be used."""
+def read_cached(path: Path) -> ModelFile | None:
+    """A file of the cache; None: there is none that can be used."""
     if not path.exists():
         return None
     try:

@@ -176,7 +176,7 @@ class Generate(Record):
     draft_passes: int
     target_passes_saved: float | None = Field(
         description="share of target passes per token saved over ar; null without a baseline")
-    extra_parameters: int = Field(description="weights of the draft model, if the method needs one")
+    extra_parameters: int = Field(description="weights that the method needs beside the target's, embeddings included")
     launches: dict[str, int] = Field(
         description="launches by model; one that drafts and verifies counts for the target")
     steps: int
@@ -227,7 +227,7 @@ class BenchRow(BaseModel):
         description="accepted share at each position, among drafts whose predecessors were accepted")
     target_calls: int
     draft_calls: int
-    extra_parameters: int = Field(description="weights of the draft model, if the method needs one")
+    extra_parameters: int = Field(description="weights that the method needs beside the target's, embeddings included")
     distinct_4grams: float = Field(description="mean over prompts")
     looping: int = Field(description="texts in which fewer than half of the 4-grams are distinct")
     speedup_without_loops: float | None = Field(

@@ -11,6 +11,7 @@ from gemmule.compiler.ir import (
     Activation,
     Add,
     Attention,
+    Borrowed,
     DType,
     Embedding,
     Form,
@@ -245,3 +246,21 @@ def scaled(network: Network) -> Network:
     nodes = tuple(node.model_copy(update={"type": node.type.model_copy(update={"scale": steps[node.name]})})
                   if node.name in steps else node for node in network.graph.nodes)
     return Network(network.graph.model_copy(update={"nodes": nodes}), network.weights)
+
+
+def borrowing(network: Network, depths: tuple[int, ...], seed: int) -> Network:
+    """The network with rows of another one of as many columns, normed and multiplied, added to its embeddings."""
+    nodes, hidden = network.graph.nodes, network.graph.nodes[0].columns
+    make = Maker(Sizes(family=network.graph.family, hidden=hidden), seed, True)
+    x = nodes[0].name
+    for depth in depths:
+        row = make.add(Borrowed, f"hidden{depth}", tensors={}, columns=hidden, type=INT16, depth=depth, step=1.0)
+        y = make.norm(f"hidden{depth}.norm", row, False, None)
+        z = make.linear(f"hidden{depth}.join", y, hidden, hidden, INT32, 9000, False)
+        x = make.add(Add, f"hidden{depth}.sum", tensors={}, columns=hidden, type=INT16, a=x, b=z)
+    rest = [node.model_copy(update={name: x for name in node.INPUTS if getattr(node, name) == nodes[0].name})
+            for node in nodes[1:]]
+    graph = network.graph
+    made = Graph.model_validate({"family": graph.family, "vocab": graph.vocab, "positions": graph.positions,
+                                 "nodes": (nodes[0], *make.nodes, *rest), "output": graph.output})
+    return Network(made, {**network.weights, **make.weights})

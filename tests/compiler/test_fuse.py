@@ -7,11 +7,12 @@ from gemmule.compiler.ir import Graph
 from gemmule.compiler.passes.fuse import PATTERNS, Operator, Remember, fuse, nodes_of, unanswered
 
 from .integer_encoders import EncoderSizes, random_encoder
-from .integer_networks import Sizes, random_network
+from .integer_networks import Sizes, borrowing, random_network
 
 NETWORKS = (
     *(random_network(Sizes(family=family), 1) for family in ("gpt2", "llama", "qwen3", "phi")),
-    random_network(Sizes(family="llama", wide=True), 2), random_encoder(EncoderSizes(), 3))
+    random_network(Sizes(family="llama", wide=True), 2),
+    borrowing(random_network(Sizes(family="llama"), 1), (1,), 2), random_encoder(EncoderSizes(), 3))
 
 
 def matched(graph: Graph, place: int) -> list[Operator]:

@@ -38,7 +38,7 @@ def test_loops_are_told_apart() -> None:
         found = list(measure(session, encode("import os\n"), 9, CASES[:2], frozenset(), lambda case: GREEDY))
     ar, always = (result | {"category": "chat", "prompt": "a"} for result in found)
     slow = always | {"run": always["ar"], "looping": 0}
-    plain, told = rows_of([ar, always | {"looping": 1}, slow], 0, load_config("base").host)
+    plain, told = rows_of([ar, always | {"looping": 1}, slow], {}, load_config("base").host)
     assert (plain["looping"], plain["speedup_without_loops"]) == (ar["looping"], None if ar["looping"] else 1)
     assert (told["looping"], told["prompts"], told["speedup_without_loops"]) == (1, 2, 1)
     assert told["speedup_over_ar"] > 1
@@ -57,8 +57,8 @@ def test_bounds() -> None:
     for result in (ar, always, never):
         assert "draft" not in result["run"]["launches"]
     assert ar["run"] == ar["ar"] == draft["ar"]
-    rows = rows_of([result | {"category": name, "prompt": "a"} for name in ("copy", "table") for result in found], 9,
-                   config.host)
+    rows = rows_of([result | {"category": name, "prompt": "a"} for name in ("copy", "table") for result in found],
+                   {"draft": 9}, config.host)
     assert [row["category"] for row in rows] == ["copy"] * 4 + ["table"] * 4 + ["all"] * 4
     assert [row["prompts"] for row in rows] == [1] * 8 + [2] * 4
     assert [row["extra_parameters"] for row in rows[:4]] == [0, 0, 0, 9]
@@ -97,7 +97,7 @@ def test_batch() -> None:
     assert (ar["run"]["prefill_launches"], ar["alone"]["prefill_launches"]) == ({"target": 1}, {"target": 2})
     assert always["steps"] == ([[3, 3]] * 2 + [[0, 0]]) * 2
     assert all(accepted == 0 for _, accepted in never["steps"])
-    rows = rows_of([result | {"category": "copy"} for result in found], 0, config.host)
+    rows = rows_of([result | {"category": "copy"} for result in found], {}, config.host)
     assert [(row["prompts"], row["equal_to_ar"]) for row in rows] == [(2, 2)] * 5
     assert 1.2 < rows[0]["batch_gain"] < 2, "weights are read once for both, rows computed that no text has"
     for row, result in zip(rows, found):
@@ -123,7 +123,7 @@ def test_the_table_is_of_the_ledger() -> None:
         with Session(config, interpreted=True) as session:
             found = list(measure(session, ids, 9, CASES[-1:], frozenset(), lambda case: GREEDY))
             run, ar = (session.generate(method, ids, 9, count) for method, count in (("draft", 3), ("ar", None)))
-        (row,) = rows_of([result | {"category": "copy"} for result in found], 0, config.host)
+        (row,) = rows_of([result | {"category": "copy"} for result in found], {}, config.host)
         assert row["cycles_per_token"] == run.ledger.cycles / 9
         assert row["speedup_over_ar"] == ar.ledger.cycles / run.ledger.cycles
         assert row["draft_cycle_share"] == run.ledger.cycles_of("draft") / run.ledger.cycles

@@ -41,6 +41,8 @@ SEED = 20261126
 CONFIG = load_config("edge")
 SIZES = Sizes(family="llama", hidden=48, inner=100, heads=4, kv_heads=2, head_dim=24, layers=3, vocab=41, positions=60)
 PROMPTS = ([3, 1, 4, 1, 5], [7, 7], [2, 9, 2, 9, 2, 9], [40])
+FREE = [name for name, one in METHODS.items() if not one.needs_one_pass]
+"""Methods that any target takes; those with a drafter of its hidden rows have tests of their own."""
 RULES = {"greedy": GREEDY, "match": Match(Sampling(0.7, 8, Fraction(9, 10)), Noise(5))}
 
 
@@ -81,7 +83,7 @@ def models() -> tuple[LoadedModel, LoadedModel]:
 
 
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", FREE)
 def test_alone(models: tuple[LoadedModel, LoadedModel], method: str, rule: str) -> None:
     """To the end of the context, and behind it; launches are charged to the names that the method declares."""
     target, draft = models
@@ -96,7 +98,7 @@ def test_alone(models: tuple[LoadedModel, LoadedModel], method: str, rule: str) 
         assert {name for name, count in ledger.launches.items() if count} == {TARGET, *METHODS[method].labels}
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", FREE)
 def test_together(method: str) -> None:
     """Texts of other lengths share passes, drafts with the target's first layers among them."""
     target, draft = model(batch=3, rows=4), model(DRAFT, 1, batch=3, rows=4)
@@ -109,7 +111,7 @@ def test_together(method: str) -> None:
             assert run.tokens == plain(tuple(prompt), 9 + 4 * i, name, "stop", i).tokens, name
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name not in ("ar", "draft")])
+@pytest.mark.parametrize("method", [name for name in FREE if name not in ("ar", "draft")])
 def test_by_the_interpreter(models: tuple[LoadedModel, LoadedModel], method: str) -> None:
     """The same tokens, steps and cycles as of the simulated device, first layers included."""
     target, draft = models
@@ -200,7 +202,7 @@ def test_a_cache_of_which_rows_are_gone(models: tuple[LoadedModel, LoadedModel])
 
     texts = {drop: behind("ar", drop) for drop in ("none", "evict", "gather")}
     assert len({tuple(text) for text in texts.values()}) > 1, "what is gone is not seen"
-    for method in METHODS:
+    for method in FREE:
         for drop, expected in texts.items():
             assert behind(method, drop) == expected
 
@@ -276,7 +278,7 @@ def test_pages_of_rejected_drafts_come_back() -> None:
 def test_texts_that_take_turns_in_one_cache(models: tuple[LoadedModel, LoadedModel]) -> None:
     """One that finds its rows overwritten passes its text again."""
     target, draft = models
-    for method in METHODS:
+    for method in FREE:
         first, second = (talk(method, target, draft, GREEDY, Ledger(CONFIG)) for _ in range(2))
         said = first.turn(PROMPTS[0], 8).tokens
         second.turn(PROMPTS[3], 8)

@@ -19,6 +19,7 @@ from gemmule.sw.limits import Decimals, Range, check_choice
 if TYPE_CHECKING:
     from gemmule.config import Host
     from gemmule.sw.decoding.lengths import Lengths
+    from gemmule.sw.decoding.one_pass import OnePass
     from gemmule.sw.decoding.tree import Drafter
     from gemmule.sw.decoding.verify import Rule
     from gemmule.sw.device.runtime import LoadedModel
@@ -84,6 +85,7 @@ class Request:
         host: what the host's work costs.
         options: values of the method's own options, by key, defaults included.
         kept: whether KV caches keep their rows from pass to pass.
+        one_pass: the drafter that was trained for the target; None where there is none.
         memory: what the method keeps from text to text of a session that are decoded the same way.
     """
 
@@ -96,6 +98,7 @@ class Request:
     host: Host
     options: Mapping[str, Any] = field(default_factory=dict)
     kept: bool = True
+    one_pass: OnePass | None = None
     memory: dict[str, Any] = field(default_factory=dict)
 
 
@@ -110,6 +113,7 @@ class Method:
         drafts: the option that says how many tokens are drafted a step; None: none are.
         options: others of its own.
         needs_draft: whether a draft model proposes; its weights count as the method's.
+        needs_one_pass: whether the drafter proposes that was trained on the target's hidden rows.
         needs_general: whether the target runs some of its layers, or gives other answers than tokens.
         scheduled: whether a schedule can say how many tokens a step drafts: those of trees stand in no order in which
             they are accepted.
@@ -127,6 +131,7 @@ class Method:
     options: tuple[Option, ...] = ()
     needs_draft: bool = False
     needs_general: bool = False
+    needs_one_pass: bool = False
     scheduled: bool = True
     verify: str = "match"
     labels: tuple[str, ...] = ()
