@@ -8,7 +8,7 @@
 interpreter with the device's choices (tests/sw/test_pruning.py), over that of the same integers with the whole cache;
 of all positions, and of those from 512 on. The schedules that select at fixed positions were chosen before any was
 measured; of pages, size and representative were chosen on these windows, by half and a quarter of the rows.
-``unseen``: other windows of 1,024 tokens, and some of 2,048, measured once with what had been chosen. *Pooled* ones
+``unseen``: other windows of 1,024 tokens, then of 2,048 (hours), measured once with what had been chosen. *Pooled* ones
 are not the device's: the importance of a row is the largest of its neighbours', as in SnapKV; nor are *heavy
 hitters*, whose importance is summed over all rows since the first selection, as in H2O. ``cycles``: a pass of one row
 behind contexts up to 8,000 positions on `base` with memories for lists of that length, timing alone, and the share of
