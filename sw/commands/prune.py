@@ -134,7 +134,8 @@ def prune(
                   f"perplexity {chosen['perplexity_change']:+.2%}, {chosen['speedup']:.2f}x")
     if out:
         other = "every" if found["score"] == "pages" else "page"
-        write_file(out, "".join(f"{name}: {value}\n" for name, value in found.items() if name != other), "--out")
+        write_file(out, "".join(f"{name}: {value}\n" for name, value in found.items()
+                                if name != other and value is not None), "--out")
 
 
 def _windows(ids: list[int], length: int, count: int) -> list[list[int]]:

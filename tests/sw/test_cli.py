@@ -21,7 +21,8 @@ from gemmule.sw.limits import either
 from gemmule.sw.models.pair import bundled_pair
 from gemmule.sw.pages.command_line import commands, examples
 
-DRAFTING = tuple(name for name, one in METHODS.items() if one.drafts)
+DRAFTING = tuple(name for name in METHODS if name != "ar")
+SCHEDULED = tuple(name for name, one in METHODS.items() if one.drafts and one.scheduled)
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -61,7 +62,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
      f"--no-baseline needs --method {either(DRAFTING)}, not ar"),
     (["generate", "--method", "ar", "--baseline"], f"--baseline needs --method {either(DRAFTING)}, not ar"),
     (["generate", "--method", "ar", "--draft-lengths", "cost"],
-     f"--draft-lengths cost needs --method {either(DRAFTING)}"),
+     f"--draft-lengths cost needs --method {either(SCHEDULED)}"),
     (["generate", "--draft-lengths", "long"], "--draft-lengths must be one of constant, heuristic, confidence, cost"),
     (["generate", "--launch", "step", "--temperature", "1"], "--launch step does not go with --temperature above 0"),
     (["generate", "--launch", "draft", "--draft-lengths", "confidence"],

@@ -61,6 +61,7 @@ def test_quantised_tensors_mean_what_gguf_says(kind):
         dequantise("Q6_K", packed, values.shape)
 
 
+@pytest.mark.long
 def test_training_prompts_are_none_that_judge():
     asked = requests_about(load_corpus(), 1)
     texts = [text for _, text in asked]
