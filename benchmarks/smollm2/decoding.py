@@ -43,8 +43,11 @@ class Told:
         """``first``: position of the text's first token."""
         self.text, self.vocab, self.first = text, vocab, first
 
-    def forward(self, rows: Rows, cache: Cache) -> np.ndarray:
-        """Logits: 1 of the next token, 0 of others; of rows behind the text, or of a wrong draft, whatever."""
+    def forward(self, rows: Rows, cache: Cache, *others: Any) -> np.ndarray:
+        """Logits: 1 of the next token, 0 of others; of rows behind the text, or of a wrong draft, whatever.
+
+        ``others``: what an interpreter is given for a network that borrows rows, or lends some.
+        """
         cache.advance(rows)
         found = np.zeros((len(rows), self.vocab), dtype=np.int64)
         for row, position in enumerate(rows.positions - self.first):
