@@ -15,22 +15,18 @@ neighbours', as in SnapKV. Finished answers are kept in --out and not made again
 
 from __future__ import annotations
 
-import argparse
 import copy
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.common import show, write
+from benchmarks.common import run_part, show
 from benchmarks.pruning import KEEPS, OBSERVED, POOLED, SCHEDULES, Pooled
 from benchmarks.smollm2.model import model_path, source
-from gemmule import __version__
 from gemmule.compiler.files.model_file import load_model
 from gemmule.compiler.ir import Cache, IntegerInterpreter, Network, Rows
 from gemmule.sw.decoding.asking import alone
@@ -261,20 +257,8 @@ PARTS = {"needle": needle, "summaries": summaries}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=PARTS)
-    parser.add_argument("--out", type=Path, default=Path("build/pruned_tasks.json"))
-    options = parser.parse_args()
-    record: Record = json.loads(options.out.read_text()) if options.out.is_file() else {
-        "schema": "gemmule/benchmark-pruned-tasks/1", "model": "smollm2", "weights": "int8"}
-    record |= {"version": __version__, "schedules": {
-        name: asdict(schedule) if schedule else None for name, schedule in CHOSEN.items()}}
-
-    def save() -> None:
-        write(options.out, record)
-
-    PARTS[options.part](record, save)
-    save()
+    run_part(__doc__, PARTS, "pruned-tasks", {"model": "smollm2", "weights": "int8", "schedules": {
+        name: asdict(schedule) if schedule else None for name, schedule in CHOSEN.items()}})
 
 
 if __name__ == "__main__":

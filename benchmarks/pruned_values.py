@@ -13,7 +13,6 @@ Finished rows are kept in --out and not run again.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -21,10 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import show, write
+from benchmarks.common import run_part, show
 from benchmarks.pruning import HALF, LISTS, OBSERVED, windows
 from benchmarks.smollm2.model import model_path, pair_of
-from gemmule import __version__
 from gemmule.compiler.files.model_file import load_model
 from gemmule.compiler.ir import Cache, IntegerInterpreter, Network, Pages, Rows
 from gemmule.compiler.kernels.attention.shared import CACHE
@@ -39,7 +37,7 @@ from gemmule.sw.workloads.pruned import losses
 from gemmule.sw.workloads.values_passes import saved_bytes
 
 LEAST = (1, 2, 4)
-CONTEXTS, ROWS, CHUNK = (512, 1024, 2048), (1, 8), 128
+CONTEXTS, ROWS, CHUNK = (512, 1024, 2048), (1, 4, 8), 128
 TIMED = (None, 1)
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
 Record = dict[str, Any]
@@ -169,19 +167,7 @@ PARTS = {"quality": quality, "cycles": cycles}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=PARTS)
-    parser.add_argument("--out", type=Path, default=Path("build/pruned_values.json"))
-    options = parser.parse_args()
-    record: Record = json.loads(options.out.read_text()) if options.out.is_file() else {
-        "schema": "gemmule/benchmark-pruned-values/1", "model": "smollm2", "weights": "int8"}
-    record["version"] = __version__
-
-    def save() -> None:
-        write(options.out, record)
-
-    PARTS[options.part](record, save)
-    save()
+    run_part(__doc__, PARTS, "pruned-values", {"model": "smollm2", "weights": "int8"})
 
 
 if __name__ == "__main__":

@@ -17,9 +17,7 @@ a selection that each token pays. Finished rows are kept in --out and not run ag
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
-import json
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -27,10 +25,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import show, write
+from benchmarks.common import run_part, show
 from benchmarks.smollm2.model import model_path, pair_of, source
 from benchmarks.smollm2.texts import CODE
-from gemmule import __version__
 from gemmule.compiler.files.model_file import load_model
 from gemmule.config import Config, load_config
 from gemmule.sw.device.chosen import InterpretedChooser
@@ -198,19 +195,7 @@ PARTS = {"quality": quality, "unseen": unseen, "cycles": cycles}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=PARTS)
-    parser.add_argument("--out", type=Path, default=Path("build/pruning.json"))
-    options = parser.parse_args()
-    record: Record = json.loads(options.out.read_text()) if options.out.is_file() else {
-        "schema": "gemmule/benchmark-pruning/1", "model": "smollm2", "weights": "int8"}
-    record["version"] = __version__
-
-    def save() -> None:
-        write(options.out, record)
-
-    PARTS[options.part](record, save)
-    save()
+    run_part(__doc__, PARTS, "pruning", {"model": "smollm2", "weights": "int8"})
 
 
 if __name__ == "__main__":

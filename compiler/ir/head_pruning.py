@@ -9,6 +9,7 @@ more importance, and of equal ones the first stay, so none comes back.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
@@ -18,10 +19,37 @@ from gemmule import numerics
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir.graph import Graph
 
-__all__ = ["HeadPruning", "HeadSchedule", "chosen_heads", "head_importance"]
+__all__ = ["HeadPruning", "HeadSchedule", "check_falling", "chosen_heads", "head_importance"]
 
 MAGNITUDE = 128
 """Largest of an int8 number."""
+
+
+def check_falling(name: str, layers: Sequence[float | int], things: str, verb: str, such: str) -> None:
+    """What a schedule says of each layer: shares (up to 1.0) or numbers of ``things``, never more than before.
+
+    ``name``: of its key; ``verb``: what layers do with them; ``such``: an example.
+
+    Raises:
+        CompileError: it says something else.
+    """
+    kinds = {type(value) for value in layers}
+    if not kinds or not kinds <= {int, float}:
+        raise CompileError(f"{name} must be numbers, one a layer, not {list(layers)}: such as {such}")
+    if len(kinds) > 1:
+        raise CompileError(f"{name} must be all shares or all numbers of {things}, not {list(layers)}: write 1.0 for "
+                           f"all {things}")
+    before = layers[0]
+    for number, value in enumerate(layers):
+        if not 0 < value < float("inf"):
+            raise CompileError(f"layer {number} must {verb} more than 0 {things}, not {value}: {verb} at least 1")
+        if isinstance(value, float) and value > 1:
+            raise CompileError(f"layer {number} must {verb} a share of at most 1.0, more {things} do not exist, not "
+                               f"{value}: write numbers of {things} without a point")
+        if value > before:
+            raise CompileError(f"layer {number} must {verb} at most what layer {number - 1} leaves, {before}, not "
+                               f"{value}: {things} that have left do not come back")
+        before = value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,23 +65,7 @@ class HeadPruning:
     Layers that are not named leave what there is."""
 
     def __post_init__(self) -> None:
-        kinds = {type(value) for value in self.layers}
-        if not kinds or not kinds <= {int, float}:
-            raise CompileError(f"heads must be numbers, one a layer, not {list(self.layers)}: such as [12, 8, 6]")
-        if len(kinds) > 1:
-            raise CompileError(f"heads must be all shares or all numbers of heads, not {list(self.layers)}: write 1.0 "
-                               "for all heads")
-        before = self.layers[0]
-        for number, value in enumerate(self.layers):
-            if not 0 < value < float("inf"):
-                raise CompileError(f"layer {number} must leave more than 0 heads, not {value}: leave at least 1")
-            if isinstance(value, float) and value > 1:
-                raise CompileError(f"layer {number} must leave a share of at most 1.0, more heads do not exist, not "
-                                   f"{value}: write numbers of heads without a point")
-            if value > before:
-                raise CompileError(f"layer {number} must leave at most what layer {number - 1} leaves, {before} heads, "
-                                   f"not {value}: heads that have left do not come back")
-            before = value
+        check_falling("heads", self.layers, "heads", "leave", "[12, 8, 6]")
 
     def schedule(self, graph: Graph) -> HeadSchedule:
         """What it is for a network.

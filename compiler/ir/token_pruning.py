@@ -17,7 +17,7 @@ import numpy as np
 from gemmule import numerics
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir.graph import Graph
-from gemmule.compiler.ir.head_pruning import HeadPruning
+from gemmule.compiler.ir.head_pruning import HeadPruning, check_falling
 
 __all__ = ["IMPORTANCE", "TokenPruning", "chosen_rows", "importance_shift"]
 
@@ -47,25 +47,10 @@ class TokenPruning:
     """Heads leave too, by this schedule."""
 
     def __post_init__(self) -> None:
-        kinds = {type(value) for value in self.layers}
-        if not kinds or not kinds <= {int, float}:
-            raise CompileError(f"layers must be numbers, one a layer, not {list(self.layers)}: such as [1.0, 0.7, 0.5]")
-        if len(kinds) > 1:
-            raise CompileError(f"layers must be all shares or all numbers of rows, not {list(self.layers)}: write 1.0 "
-                               "for all rows")
+        check_falling("layers", self.layers, "rows", "keep", "[1.0, 0.7, 0.5]")
         if self.importance not in IMPORTANCE:
             raise CompileError(f"importance must be one of {', '.join(IMPORTANCE)}, not {self.importance!r}")
-        before = self.layers[0]
-        for number, value in enumerate(self.layers):
-            if not 0 < value < float("inf"):
-                raise CompileError(f"layer {number} must keep more than 0 rows, not {value}: keep at least 1")
-            if isinstance(value, float) and value > 1:
-                raise CompileError(f"layer {number} must keep a share of at most 1.0, more rows do not exist, not "
-                                   f"{value}: write numbers of rows without a point")
-            if value > before:
-                raise CompileError(f"layer {number} must keep at most what layer {number - 1} leaves, {before}, not "
-                                   f"{value}: rows that have left do not come back")
-            before = value
+        before = self.layers[-1]
         for name, guarded in (("first", self.first), ("last", self.last)):
             if type(guarded) is not int or not 0 <= guarded <= numerics.MOST_GUARDED:
                 raise CompileError(f"{name} must be a whole number of rows from 0 to {numerics.MOST_GUARDED}, not "

@@ -47,6 +47,38 @@ def rows_of(batch: int, drafts: int) -> int:
     return max(1 << drafts.bit_length(), ROWS // (1 << (batch - 1).bit_length()))
 
 
+def _refuse(backend: str | Opener, pair: Pair, *, general: bool, launch: str, interpreted: bool, batch: int,
+            prefill: int | None, pruning: Pruning | None, one_pass: bool) -> None:
+    """Whether a session has options that exclude each other.
+
+    Raises:
+        InputError: it has.
+    """
+    looped = launch != "pass"
+    if looped and batch > 1:
+        raise InputError(f"--launch {launch} takes one text a launch, not a --batch: drop one of the two")
+    if interpreted and (backend != "model" or looped):
+        raise InputError("--compute interpreter needs --backend model and --launch pass: it runs no device whose "
+                         "launches go on from one token to the next")
+    if batch > 1 and prefill:
+        raise InputError(f"--prefill-rows {prefill} is of one text, not of a --batch: drop one of the two")
+    if pruning and (batch > 1 or launch == "step" or interpreted):
+        what = f"--batch {batch}" if batch > 1 else "--launch step" if launch == "step" else "--compute interpreter"
+        raise InputError(f"--prune takes one text, whose passes are launches of the device, not {what}: drop one of "
+                         "the two")
+    if pruning and pruning.pages and general:
+        raise InputError("--prune with score: pages takes greedy decoding by methods that run whole passes: drop the "
+                         "temperature, take another --method than layerskip, recycling and chooser, and no "
+                         "--draft-lengths confidence")
+    if one_pass and (batch > 1 or looped or pruning):
+        what = f"--batch {batch}" if batch > 1 else f"--launch {launch}" if looped else "--prune"
+        raise InputError(f"--method parallel takes one text with its whole cache, a pass a launch, not {what}: drop "
+                         "one of the two")
+    if one_pass and pair.one_pass is None:
+        raise InputError(f"--method parallel needs a drafter that was trained on the hidden rows of {pair.name}: take "
+                         "--model smollm2, or another --method")
+
+
 class Session:
     """One device with a pair of target and draft on it, one behind the other in DRAM; by default the bundled small one.
 
@@ -76,31 +108,10 @@ class Session:
             InputError: options that exclude each other, or a draft and a target that do not go in one launch.
         """
         looped = check_choice("--launch", launch, LAUNCHES) != "pass"
-        if looped and batch > 1:
-            raise InputError(f"--launch {launch} takes one text a launch, not a --batch: drop one of the two")
-        if interpreted and (backend != "model" or looped):
-            raise InputError("--compute interpreter needs --backend model and --launch pass: it runs no device whose "
-                             "launches go on from one token to the next")
         pair = pair or bundled_pair()
-        if batch > 1:
-            if prefill:
-                raise InputError(f"--prefill-rows {prefill} is of one text, not of a --batch: drop one of the two")
-            prefill = 0
-        if pruning and (batch > 1 or launch == "step" or interpreted):
-            what = f"--batch {batch}" if batch > 1 else "--launch step" if launch == "step" else "--compute interpreter"
-            raise InputError(f"--prune takes one text, whose passes are launches of the device, not {what}: drop one "
-                             "of the two")
-        if pruning and pruning.pages and general:
-            raise InputError("--prune with score: pages takes greedy decoding by methods that run whole passes: drop "
-                             "the temperature, take another --method than layerskip, recycling and chooser, and no "
-                             "--draft-lengths confidence")
-        if one_pass and (batch > 1 or looped or pruning):
-            what = f"--batch {batch}" if batch > 1 else f"--launch {launch}" if looped else "--prune"
-            raise InputError(f"--method parallel takes one text with its whole cache, a pass a launch, not {what}: "
-                             "drop one of the two")
-        if one_pass and pair.one_pass is None:
-            raise InputError(f"--method parallel needs a drafter that was trained on the hidden rows of {pair.name}: "
-                             "take --model smollm2, or another --method")
+        _refuse(backend, pair, general=general, launch=launch, interpreted=interpreted, batch=batch, prefill=prefill,
+                pruning=pruning, one_pass=one_pass)
+        prefill = 0 if batch > 1 else prefill
         self.pruning = pruning
         source = pair.one_pass() if one_pass and pair.one_pass else None
         target = pair.target(config, 0, general, batch=batch, rows=rows, prefill=prefill, pruning=pruning,

@@ -285,8 +285,8 @@ def test_all_heads_are_the_dense_interpreter() -> None:
 
 
 @pytest.mark.parametrize(("left", "message"), [
-    ((0.5, 0.7), "layer 1 must leave at most what layer 0 leaves, 0.5 heads, not 0.7: heads that have left"),
-    ((2, 3), "layer 1 must leave at most what layer 0 leaves, 2 heads, not 3"),
+    ((0.5, 0.7), "layer 1 must leave at most what layer 0 leaves, 0.5, not 0.7: heads that have left"),
+    ((2, 3), "layer 1 must leave at most what layer 0 leaves, 2, not 3"),
     ((0.5, 0.0), "layer 1 must leave more than 0 heads, not 0.0: leave at least 1"),
     ((2, 0), "layer 1 must leave more than 0 heads, not 0"),
     ((float("nan"),), "layer 0 must leave more than 0 heads, not nan"),

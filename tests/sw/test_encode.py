@@ -220,7 +220,7 @@ def test_refused_schedules(file: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
             (decoder, "layers: [0.5]", (), " must be keys with keep or values among them, for a decoder, not layers: "),
             (file, "keep: 0.5", (), "must be keys with a list of layers or of heads among them, for an encoder"),
             (file, "layers: [0.5]\nheads: 2", (), "must be keys with a list of layers or of heads among them"),
-            (file, "heads: [2, 3]", (), ": layer 1 must leave at most what layer 0 leaves, 2 heads, not 3"),
+            (file, "heads: [2, 3]", (), ": layer 1 must leave at most what layer 0 leaves, 2, not 3"),
             (file, "heads: [2, 0]", (), ": layer 1 must leave more than 0 heads, not 0: leave at least 1"),
             (file, "heads: [4]", (), "layer 0 must leave at most 3 heads, which the network has, not 4"),
             (file, "heads: [3, 2, 2, 1]", (), "heads must be at most 3 numbers, one for each layer that the network"),

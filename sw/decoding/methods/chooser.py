@@ -4,13 +4,18 @@ Where the last tokens stood before, what followed them is the better guess; else
 ``--chooser-form either`` a step has the candidates of one of the two: of texts where a run of ``--chooser-min-match``
 tokens or more stood before, else of the table.
 
-With ``both`` one tree has the candidates with the largest products of chances, and chances come from all that is known,
-each source mixed into the ones before it by how much it is worth: the text's most frequent tokens (:data:`COMMON`); the
-answers behind candidates that were rejected for the last token's place (:data:`BESIDE`), as what follows another token
-there often follows this one, too; the table's entries of the token; and every run of last tokens that stood before, the
-shortest first (:data:`TRUST`). The first two matter because the table has nothing of a third of a new text's tokens: no
-pass had a row for them yet. They also make up for rows of the prompt, which do not fill the table unless
-``--recycling-prompts on`` says so: passes over a prompt whose rows are answered take longer.
+With ``both`` one tree has the candidates with the largest products of chances. Chances come from all that is known.
+Each source is mixed into the ones before it, by how much it is worth:
+
+- the text's most frequent tokens;
+- the answers behind candidates that were rejected for the last token's place, since what follows another token there
+  often follows this one, too;
+- the table's entries of the token;
+- every run of last tokens that stood before, the shortest first.
+
+The first two matter because the table has nothing of a third of a new text's tokens: no pass had a row for them yet.
+They also make up for rows of the prompt. Those fill the table with ``--recycling-prompts on`` only, because passes over
+a prompt whose rows are answered take longer.
 """
 
 from __future__ import annotations

@@ -10,6 +10,8 @@ vocabulary.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import cast
 
 import torch
@@ -101,7 +103,7 @@ class Block(nn.Module):
         return self.rest(x, mixed), k, v
 
 
-class Drafter(nn.Module):
+class Drafter(nn.Module, ABC):
     """What all have: a head over a reduced vocabulary, and a way to draft at all anchors at once."""
 
     embedding: Tensor
@@ -125,6 +127,7 @@ class Drafter(nn.Module):
         with torch.autocast(rows.device.type, enabled=False):
             return F.linear(self.before_head(rows), self.head)
 
+    @abstractmethod
     def draft(self, tokens: Tensor, rows: Tensor, final: Tensor, anchors: Tensor, count: int) -> list[Tensor]:
         """Rows before the head for ``count`` drafted positions  # [texts, anchors, hidden].
 
@@ -139,7 +142,6 @@ class Drafter(nn.Module):
             anchors: positions at which more than one token is drafted, increasing.
             count: positions that are drafted.
         """
-        raise NotImplementedError
 
 
 class Eagle(Drafter):
@@ -228,7 +230,9 @@ def _ahead(tokens: Tensor, count: int) -> Tensor:
 
 def build(kind: str, shape: Shape, recipe: NetworkRecipe, embedding: Tensor, vocabulary: Tensor) -> Drafter:
     """A drafter by name, its matrices drawn from torch's generator."""
-    made = {"eagle": Eagle, "parallel": Parallel, "medusa": Medusa}[kind](shape, recipe, embedding, vocabulary)
+    kinds: dict[str, Callable[[Shape, NetworkRecipe, Tensor, Tensor], Drafter]] = {
+        "eagle": Eagle, "parallel": Parallel, "medusa": Medusa}
+    made = kinds[kind](shape, recipe, embedding, vocabulary)
     if not isinstance(made, Medusa):
         for name, weight in made.named_parameters():
             if weight.dim() == 2 and "mask" not in name:
