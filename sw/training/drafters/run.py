@@ -24,7 +24,7 @@ import torch
 from gemmule.sw.training.drafters.judging import ranks_of
 from gemmule.sw.training.drafters.packed import Pack, read_pack
 from gemmule.sw.training.drafters.ranks import save_ranks, summary
-from gemmule.sw.training.drafters.recipe import KINDS, DraftersRecipe
+from gemmule.sw.training.drafters.recipe import KINDS, DraftersRecipe, WritingRecipe
 from gemmule.sw.training.drafters.start import Start, continued, open_start
 from gemmule.sw.training.drafters.target import Target
 from gemmule.sw.training.drafters.training import Trainer, fingerprint
@@ -199,6 +199,8 @@ def main() -> None:
     parser.add_argument("--writing-share", type=float, default=DraftersRecipe().writing_share,
                         help="of the seconds, for writing texts; one round is always written")
     parser.add_argument("--rows", type=int, default=DraftersRecipe().rows, help="tokens of a batch")
+    parser.add_argument("--given-rows", type=int, default=WritingRecipe().given_rows,
+                        help="answers to requests about texts and code that are written at a time")
     parser.add_argument("--steps", type=int, default=DraftersRecipe().steps, help="without --seconds")
     parser.add_argument("--seed", type=int, default=DraftersRecipe().seed, help="another one writes other texts")
     parser.add_argument("--kinds", type=_kinds, default=KINDS, help="drafters that are trained, with commas")
@@ -207,7 +209,8 @@ def main() -> None:
     args = parser.parse_args()
     clock = Clock()
     recipe = replace(DraftersRecipe(), seed=args.seed, kinds=args.kinds, seconds=args.seconds, steps=args.steps,
-                     writing_share=args.writing_share, rows=args.rows)
+                     writing_share=args.writing_share, rows=args.rows,
+                     writing=WritingRecipe(given_rows=args.given_rows))
     try:
         start = open_start(args.start, recipe.kinds, recipe.network) if args.start else None
         run(continued(recipe, start) if start else recipe, read_pack(args.pack), args.out, args.work, clock=clock,
