@@ -172,12 +172,17 @@ class BlockAttention(AttentionKernel):
                     second.block_contexts(j)
                 if first and j < mapping.blocks:
                     first.block_scores(j)
-            b.control(set_length(LengthReg.LEFT, Source.LENGTH, LengthReg.LEFT, amount=-mapping.turn),
-                      SetDisplacement(CACHE, mapping.turn * self.layout.row, further=True),
-                      *(SetDisplacement(region, size, further=True) for region, size in self.moved.items()))
+            self._move_on()
             if self.keeping:
                 b.control(set_length(LengthReg.ROW, Source.LENGTH, LengthReg.ROW,
                                      amount=mapping.blocks * self.block_rows))
+
+    def _move_on(self) -> None:
+        """From a turn's positions to the next one's."""
+        turn = self.mapping.turn
+        self.b.control(set_length(LengthReg.LEFT, Source.LENGTH, LengthReg.LEFT, amount=-turn),
+                       SetDisplacement(CACHE, turn * self.layout.row, further=True),
+                       *(SetDisplacement(region, size, further=True) for region, size in self.moved.items()))
 
     def _load_blocks(self, second: BlockHead | None, first: BlockHead | None, blocks: range) -> None:
         """Load neighbouring blocks, all of one kind and then of the other: runs in DRAM, not two rows of one bank."""
