@@ -1,12 +1,13 @@
 """Rows of a cache as rows of 4 bits: of two rows, which two lists name, each the upper half, in one row of bytes.
 
-Rows come to the accumulator, where they are rounded to 16ths; those of the low nibbles then go through a table, and the
+Where values alone have 4 bits, keys are copied as they are, in the order of the nibbles. Rows come to the accumulator, where they are rounded to 16ths; those of the low nibbles then go through a table, and the
 sum of both is a byte.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import Enum
 
 import numpy as np
 
@@ -28,15 +29,29 @@ from gemmule.isa import Length, MoveFlag, RequantFlag, SOp, Unit, VOp
 from gemmule.numerics import BYTE_TABLE_ENTRIES, HALF_BITS, LEAST_HALF, MOST_HALF
 from gemmule.timing import ceil_div
 
-__all__ = ["NIBBLES", "PAIRS", "PAIR_LISTS", "nibble_table", "packed_rows", "pair_half"]
+__all__ = ["NIBBLES", "PAIRS", "TO_KEYS", "Halves", "PAIR_LISTS", "nibble_table", "packed_rows", "pair_half"]
 
 PAIR_LISTS = "lists of pairs"
 """Region: for each layer and KV head the rows of the low nibbles, then those of the high ones, uint16."""
 NIBBLES = "nibbles"
 """Region of the table that makes a number's lower four bits of it."""
+TO_KEYS = TO + " keys"
+"""The target, where keys of 8 bits are stored."""
 PAIRS = 16
 """Rows of 4 bits come in so many pairs."""
 LOWER = (1 << HALF_BITS) - 1
+
+
+class Halves(Enum):
+    """What has 4 bits in rows that have."""
+
+    VALUES = "values"
+    BOTH = "both"
+    """Keys too."""
+
+    def stand(self, pairs: int) -> int:
+        """Rows of a cache that so many pairs take."""
+        return pairs if self is Halves.BOTH else 2 * pairs
 
 
 def nibble_table() -> np.ndarray:
@@ -49,7 +64,7 @@ def pair_half(config: Config, context: int) -> int:
     return list_pitch(config, ceil_div(context, 2))
 
 
-def packed_rows(config: Config, layout: KvLayout, context: int) -> Iterator[Item]:
+def packed_rows(config: Config, layout: KvLayout, context: int, halves: Halves) -> Iterator[Item]:
     """Pairs of rows to the first places, KV head by KV head."""
     heads, table = max(1, layout.joined), At(Buffer("nibbles", BYTE_TABLE_ENTRIES // config.dim, Bank.STATE))
     yield VirtualCommand(unit=Unit.LOAD, note="nibbles", region=NIBBLES, fields={
@@ -57,9 +72,9 @@ def packed_rows(config: Config, layout: KvLayout, context: int) -> Iterator[Item
     yield VirtualCommand(unit=Unit.VECTOR, op=VOp.TABLE, note="nibbles", fields={"src0": table})
     body: list[Item] = []
     for head in range(heads):
-        body += _head(config, layout, context, head)
+        body += _head(config, layout, context, head, halves)
     further = {PAIR_LISTS + PART: 2 * heads * pair_half(config, context)}
-    further |= dict.fromkeys((FROM, TO + PART), layout.pitch if layout.joined else 2 * layout.pitch)
+    further |= dict.fromkeys((FROM, *(target + PART for target in _targets(halves))), layout.pitch if layout.joined else 2 * layout.pitch)
     yield Loop(body=(*body, *(SetDisplacement(region, amount, further=True) for region, amount in further.items())),
                times=Length(list_count(layout) // heads), note="keys and values of every head")
 
@@ -69,7 +84,11 @@ def _block(config: Config, groups: int) -> int:
     return 1 << min(32, max(1, config.acc_rows // (8 * groups))).bit_length() - 1
 
 
-def _head(config: Config, layout: KvLayout, context: int, head: int) -> Iterator[Item]:
+def _targets(halves: Halves) -> tuple[str, ...]:
+    return (TO,) if halves is Halves.BOTH else (TO, TO_KEYS)
+
+
+def _head(config: Config, layout: KvLayout, context: int, head: int, halves: Halves) -> Iterator[Item]:
     """Of one head of a run, or of the two runs of a head."""
     groups = ceil_div(layout.head, config.dim)
     block, half = _block(config, groups), pair_half(config, context)
@@ -82,8 +101,23 @@ def _head(config: Config, layout: KvLayout, context: int, head: int) -> Iterator
         body.append(VirtualCommand(unit=Unit.SELECT, op=SOp.LIST_LOAD, note="to the list", fields={
             "src0": listed, "dst": side * block, "n": pairs}))
     for part, name in enumerate(("keys", "values")):
-        body += _part(layout, name, layout.offset(0, head, part), groups, block, context - 1)
-    yield from rows_loop({PAIR_LISTS: 2, TO: layout.row}, block, body, "pairs")
+        write = _part if part or halves is Halves.BOTH else _copies
+        body += write(layout, name, layout.offset(0, head, part), groups, block, context - 1)
+    steps = dict(zip(_targets(halves), (layout.row, 2 * layout.row), strict=False))
+    yield from rows_loop({PAIR_LISTS: 2} | steps, block, body, "pairs")
+
+
+def _copies(layout: KvLayout, name: str, place: int, groups: int, block: int, last: int) -> Iterator[Item]:
+    """Both rows of a turn's pairs as they are, one behind the other."""
+    both = [At(Buffer(f"{name} {side}", groups * block, Bank.OPERAND)) for side in ("low", "high")]
+    move: dict[str, Value] = {"bytes": layout.head, "row_stride": 1, "block_stride": block,
+                              "rows": Length(block, LengthReg.LEFT)}
+    for side, at in enumerate(both):
+        yield VirtualCommand(unit=Unit.LOAD, note=name, region=FROM, flags=frozenset({int(MoveFlag.INDEXED)}), fields={
+            **move, "row": at, "offset": place, "stride": layout.row, "list": side * block, "last_index": last})
+    for side, at in enumerate(both):
+        yield VirtualCommand(unit=Unit.STORE, note=name, region=TO_KEYS, fields={
+            **move, "row": at, "offset": place + side * layout.row, "stride": 2 * layout.row})
 
 
 def _part(layout: KvLayout, name: str, place: int, groups: int, block: int, last: int) -> Iterator[Item]:

@@ -17,6 +17,7 @@ from gemmule.compiler.kernels.attention.shared import AttentionMapping, attentio
 from gemmule.compiler.kernels.attention.standard import StandardMapping
 from gemmule.compiler.kernels.attention.values import ValuesMapping
 from gemmule.compiler.kernels.attention.whole import WholeMapping
+from gemmule.compiler.kernels.packing import Halves
 from gemmule.compiler.layout import WeightFormat
 from gemmule.config import Config
 from gemmule.timing import ceil_div
@@ -84,7 +85,7 @@ class Choice:
 
 def choices(graph: Graph, config: Config, *, rows: int, batch: int, context: int, tokens: bool,
             pool: int = 0, fused: bool = True, standard: bool = False, cache: KvLayout | None = None,
-            pages: Pages | None = None, values: int = 0, packed: bool = False) -> list[Choice]:
+            pages: Pages | None = None, values: int = 0, packed: Halves | None = None) -> list[Choice]:
     """All choices by preference: banks by class first.
 
     Raises:
@@ -98,13 +99,13 @@ def choices(graph: Graph, config: Config, *, rows: int, batch: int, context: int
 
 def mappings(graph: Graph, config: Config, *, rows: int, batch: int, context: int, tokens: bool,
              pool: int = 0, fused: bool = True, standard: bool = False, cache: KvLayout | None = None,
-             pages: Pages | None = None, values: int = 0, packed: bool = False) -> Iterator[DecoderMapping]:
+             pages: Pages | None = None, values: int = 0, packed: Halves | None = None) -> Iterator[DecoderMapping]:
     """Choices: scores kept rather than computed twice, larger blocks, more of them a turn, a larger ring.
 
     ``rows`` of each of ``batch`` sequences; ``pool``: rows of a cache by list, for a sequence alone. ``standard``:
     scores and probabilities through DRAM. ``cache``: of a program beside this one, which this one goes on with.
     ``pages``: rows choose what they attend to. ``values``: least 8-bit probability for which a value is loaded; 0: all
-    are. ``packed``: the cache may begin with rows of 4 bits.
+    are. ``packed``: the cache may begin with rows of 4 bits, and which of their numbers those are.
 
     Raises:
         CompileError: more rows than statistics or bitmaps take, or more sequences than a batch; a cache by list in the
@@ -123,7 +124,7 @@ def mappings(graph: Graph, config: Config, *, rows: int, batch: int, context: in
     if pages:
         ways = _pages(node, config, rows, context, pages)
     elif packed:
-        ways = _packed(node, config, rows, context, cache)
+        ways = _packed(node, config, rows, context, packed, cache)
     elif values:
         ways = _values(node, config, rows, context, values, cache)
     else:
@@ -294,7 +295,8 @@ def _values(node: Attention, config: Config, rows: int, context: int, least: int
         yield ValuesMapping.of(made, node, config, rows) or made
 
 
-def _packed(node: Attention, config: Config, rows: int, context: int, cache: KvLayout | None) -> Iterator[BlockMapping]:
+def _packed(node: Attention, config: Config, rows: int, context: int, packed: Halves,
+            cache: KvLayout | None) -> Iterator[BlockMapping]:
     """Blocks of packed rows too.
 
     Raises:
@@ -302,7 +304,7 @@ def _packed(node: Attention, config: Config, rows: int, context: int, cache: KvL
     """
     if node.block:
         raise CompileError("rows of 4 bits need exact attention, not online: import the network with --attention exact")
-    found = (PackedMapping.of(blocks, config) for blocks in _blocks(node, config, rows, context, cache=cache))
+    found = (PackedMapping.of(blocks, config, packed) for blocks in _blocks(node, config, rows, context, cache=cache))
     yield from (made for made in found if made)
 
 

@@ -14,6 +14,7 @@ from gemmule.compiler.ir import Network
 from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.kernels.contents import Contents
 from gemmule.compiler.kernels.head.lent import LENT
+from gemmule.compiler.kernels.packing import Halves
 from gemmule.compiler.passes.fit import run_fitting
 from gemmule.compiler.passes.map import Choice
 from gemmule.compiler.passes.pipeline import finish
@@ -28,7 +29,7 @@ Kind = TypeVar("Kind", bound=ModelProgram)
 
 def compile_beside(kind: type[Kind], network: Network, program: ModelProgram, *, rows: int, context: int,
                    answered: bool, base_address: int, among: Sequence[Choice] | None = None,
-                   checked: bool = True, values: int = 0, packed: bool = False) -> Kind:
+                   checked: bool = True, values: int = 0, packed: Halves | None = None) -> Kind:
     """Compile a pass of up to ``rows`` new rows, with the cached ones up to ``context``, beside ``program``.
 
     ``answered``: with the head, which runs where answers are wanted. ``among``, ``checked``, ``values``, ``packed``: as

@@ -9,6 +9,7 @@ from gemmule.compiler.ir import Network, Pages
 from gemmule.compiler.kernels.attention.kv_layout import KvLayout
 from gemmule.compiler.kernels.contents import Contents
 from gemmule.compiler.kernels.head.lent import Lent
+from gemmule.compiler.kernels.packing import Halves
 from gemmule.compiler.kernels.virtual import Buffer
 from gemmule.compiler.passes.allocate import allocate
 from gemmule.compiler.passes.emit import command_count, fixed_bases
@@ -40,11 +41,12 @@ class PassEntry(Entry[Kind]):
                  tokens: bool, pool: int = 0, fused: bool = True, standard: bool = False,
                  among: Sequence[Choice] | None = None, answered: bool = True, cache: KvLayout | None = None,
                  contents: Contents | None = None, pages: Pages | None = None, values: int = 0,
-                 lends: Lent | None = None, borrows: Lent | None = None, packed: bool = False) -> None:
+                 lends: Lent | None = None, borrows: Lent | None = None, packed: Halves | None = None) -> None:
         """``among``: mappings; by default all. ``answered``: with the head. ``cache``, ``contents``: where a program
         beside this one has its cache and its constants. ``pages``: rows choose what they attend to. ``values``: least
         probability for which a value is loaded, by list. ``lends``, ``borrows``: as of
-        :func:`gemmule.compiler.passes.lower.lower`. ``packed``: the cache may begin with rows of 4 bits.
+        :func:`gemmule.compiler.passes.lower.lower`. ``packed``: the cache may begin with rows of 4 bits, and
+        which of their numbers those are.
         """
         super().__init__(config)
         self.kind, self.network, self.among, self.answered = kind, network, among, answered

@@ -122,7 +122,8 @@ class Selection:
 
     def gathering(self, rows: int, pairs: int = 0) -> Step:
         """The chosen rows, ``rows`` a list, to the first places behind the prefix of the kept cache, and ``pairs``."""
-        to = self.window(True, self.select.graph.prefix + pairs)
+        stand = self.pack.halves.stand(pairs) if self.pack else 0
+        to = self.window(True, self.select.graph.prefix + stand)
         return Step(self.gather.between(self.window(False, 0), to, rows))
 
     def packing(self, pairs: int) -> Step:
@@ -169,15 +170,15 @@ def compile_selection(network: Network, program: ModelProgram, *, rows: int, fir
     if not (0 <= first <= MOST_GUARDED and 0 <= last <= MOST_GUARDED):
         raise CompileError(f"rows that are always kept must be from 0 to {MOST_GUARDED}, not {first} and {last}")
     context = most_chosen(config, program.max_positions)
-    packed = isinstance(program, PackedProgram)
-    if packed and PAIRS % (config.dim // 2):
+    halves = program.halves if isinstance(program, PackedProgram) else None
+    if halves and PAIRS % (config.dim // 2):
         raise CompileError(f"rows of 4 bits need a device of at most {2 * PAIRS} lanes, not {config.dim}: use another "
                            "configuration")
     # A second half of a list may begin at any of the entries.
-    context = min(context, (config.list_entries - 2 * rows) * 2 // (3 if packed else 2))
+    context = min(context, (config.list_entries - 2 * rows) * 2 // (3 if halves else 2))
     entry = _SelectingEntry(
         SelectingProgram, network, config, rows=rows, batch=1, context=context, tokens=True, answered=False,
-        among=_selecting(program, rows, context, first, last, packed), cache=program.layout,
+        among=_selecting(program, rows, context, first, last, halves is not None), cache=program.layout,
         contents=Contents(program.constants, config.dim))
     run_fitting(entry)
     copy = CopyEntry(config, program.layout, 1, program.max_positions)
@@ -188,7 +189,7 @@ def compile_selection(network: Network, program: ModelProgram, *, rows: int, fir
     linker.add(copy)
     run(gather, "lower", "waits")
     linker.add(gather)
-    pack = PackEntry(config, program.layout, 1, entry.context) if packed else None
+    pack = PackEntry(config, program.layout, entry.context, halves) if halves else None
     if pack:
         run(pack, "lower", "waits")
         linker.add(pack)

@@ -39,9 +39,9 @@ class Chooser(Protocol):
     def on(self, model: Any, *, kept: bool) -> Any:
         """A model of the same program on one of the caches."""
 
-    def choose(self, tokens: Sequence[int], before: int, kept: int) -> int:
+    def choose(self, tokens: Sequence[int], before: int, kept: int, pairs: int = 0) -> int:
         """The last ``tokens`` of a text, behind ``before`` rows of the whole cache, choose ``kept`` rows of all these,
-        which go to the kept cache."""
+        which go to the kept cache: the least important ones, ``pairs`` pairs, as rows of 4 bits."""
 
     def move(self, source: int, target: int, rows: int, *, to_kept: bool) -> int:
         """Copy ``rows`` rows of one cache, from ``source`` on, to the other one, from ``target`` on."""
@@ -74,7 +74,7 @@ def choose_rows(chooser: Chooser, pruning: Pruning, ids: Sequence[int], before: 
         raise ValueError(f"{cached} cached rows are more than the {chooser.most} among which this device chooses: take "
                          "a configuration with more select_keys and list_entries, or a shorter text")
     observed = ids[-chooser.observed:]
-    return cycles + chooser.choose(observed, cached - len(observed), kept)
+    return cycles + chooser.choose(observed, cached - len(observed), kept, pruning.pairs(cached))
 
 
 @dataclass(frozen=True)
@@ -147,10 +147,11 @@ class SelectedKV(ContiguousKV):
         pruning, since = self.pruning, self.since
         before = None if since is None else (since, self.length - (cached - since))
         cycles, kept = choose_rows(self.chooser, pruning, self.ids, before), pruning.rows(cached)
+        stand = pruning.stand(cached)
         if pruning.score != "none":
             self._rows += max(0, cached - self.chooser.observed)
         self.since = cached
-        self._show(kept=True, length=kept)
+        self._show(kept=True, length=stand)
         self.selections.append(Selection(cached, kept, cycles))
 
     def _show(self, *, kept: bool, length: int) -> None:
