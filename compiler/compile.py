@@ -84,8 +84,8 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
     if borrow:
         borrow.lent.check(network.graph, config.dim)
     plain = PassEntry(kind, network, config, rows=rows, batch=batch, context=context, tokens=tokens, pool=pool,
-                      fused=fused, standard=standard, among=among, pages=pages, values=values, lends=lends, packed=packed,
-                      borrows=borrow.lent if borrow else None)
+                      fused=fused, standard=standard, among=among, pages=pages, values=values,
+                      lends=lends, packed=packed, borrows=borrow.lent if borrow else None)
     run_fitting(plain, notes)
     layout = plain.layout
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemmule import numerics
-
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir.graph import Graph
 from gemmule.compiler.ir.nodes import Attention, Borrowed

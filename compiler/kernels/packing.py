@@ -1,7 +1,7 @@
 """Rows of a cache as rows of 4 bits: of two rows, which two lists name, each the upper half, in one row of bytes.
 
-Where values alone have 4 bits, keys are copied as they are, in the order of the nibbles. Rows come to the accumulator, where they are rounded to 16ths; those of the low nibbles then go through a table, and the
-sum of both is a byte.
+Where values alone have 4 bits, keys are copied as they are, in the order of the nibbles. Rows come to the accumulator,
+where they are rounded to 16ths; those of the low nibbles then go through a table, and the sum of both is a byte.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ def packed_rows(config: Config, layout: KvLayout, context: int, halves: Halves) 
     for head in range(heads):
         body += _head(config, layout, context, head, halves)
     further = {PAIR_LISTS + PART: 2 * heads * pair_half(config, context)}
-    further |= dict.fromkeys((FROM, *(target + PART for target in _targets(halves))), layout.pitch if layout.joined else 2 * layout.pitch)
+    run = layout.pitch if layout.joined else 2 * layout.pitch
+    further |= dict.fromkeys((FROM, *(target + PART for target in _targets(halves))), run)
     yield Loop(body=(*body, *(SetDisplacement(region, amount, further=True) for region, amount in further.items())),
                times=Length(list_count(layout) // heads), note="keys and values of every head")
 

@@ -81,14 +81,14 @@ class Pruning:
                              "out")
         if self.four is not None and (isinstance(self.four, bool) or not isinstance(self.four, int | float)
                                       or not 0 < self.four <= 1):
-            raise InputError(f"prune: four must be a share above 0 and up to 1.0, not {self.four!r}: of the rows that are "
-                             "kept, those that keep 4 bits")
+            raise InputError(f"prune: four must be a share above 0 and up to 1.0, not {self.four!r}: of the rows that "
+                             "are kept, those that have 4 bits")
         if self.halves not in [one.value for one in Halves]:
             raise InputError(f"prune: halves must be one of {', '.join(one.value for one in Halves)}, not "
                              f"{self.halves!r}: what has 4 bits")
         if self.four is not None and (self.score != "attention" or self.values is not None):
-            raise InputError("prune: four goes with score: attention, which says what is important, and without values: "
-                             "leave one out")
+            raise InputError("prune: four goes with score: attention, which says what is important, and without "
+                             "values: leave one out")
         if isinstance(self.keep, int) and self.keep < self.first + self.last:
             raise InputError(f"prune: keep must be at least first + last = {self.first + self.last} rows, not "
                              f"{self.keep}: keep more, or lower one of these")
@@ -126,6 +126,13 @@ class Pruning:
         """Rows of a cache that those kept of so many take: with both halves two of 4 bits take one."""
         pairs = self.pairs(cached)
         return self.rows(cached) - 2 * pairs + self.four_of.stand(pairs)
+
+    def spared(self, cached: int, row: int) -> int:
+        """Bytes of the rows that those kept of so many take, of ``row`` bytes each, which passes do not read: half of
+        the values of 4 bits beside keys of 8.
+        """
+        pairs = self.pairs(cached)
+        return (self.four_of.stand(pairs) - pairs) * row // 2
 
     def due(self, cached: int, since: int | None, *, entered: bool) -> bool:
         """Whether it is time to choose, with so many cached rows; ``since``: how many there were the last time.
@@ -184,6 +191,8 @@ def pruning_of(found: Any, where: str) -> Pruning:
                          "`keep: 0.5`")
     if unknown := sorted(set(map(str, found)) - set(names)):
         raise InputError(f"{where} has no key {unknown[0]!r}: keys are {', '.join(names)}")
+    if "halves" in found and "four" not in found:
+        raise InputError(f"{where}: halves says what has 4 bits, and no row has: add four, or leave halves out")
     at_fixed, named = found.get("score") != "pages", set(map(str, found))
     if (at_fixed and "page" in named) or (not at_fixed and "every" in named):
         raise InputError(f"{where}: page is of score: pages alone, and every is not of it: " + (

@@ -106,6 +106,8 @@ class SelectedKV(ContiguousKV):
         self.selections: list[Selection] = []
         self._rows = self._rows_dense = 0
         """Read by passes so far."""
+        self._spared = self._spares = 0
+        """Bytes of these that were not read, so far and by each pass: half of values of 4 bits beside keys of 8."""
         self.saved = SavedValues(model)
 
     def ahead(self, position: int) -> int:
@@ -126,6 +128,7 @@ class SelectedKV(ContiguousKV):
 
     def append(self, rows: int) -> int:
         self._rows += self.length
+        self._spared += self._spares
         self._rows_dense += len(self.ids)
         self.saved.passed(self.length)
         return super().append(rows)
@@ -136,7 +139,8 @@ class SelectedKV(ContiguousKV):
             layers=len(graph.attentions), row_bytes=row_bytes(graph),
             selections=len(made), kept=made[-1].kept if made else 0, cycles=sum(one.cycles for one in made),
             rows=self._rows, rows_dense=self._rows_dense, top_k_cycles=chooser.top_k_cycles + saved.top_k_cycles,
-            top_k_exposed=chooser.top_k_exposed + saved.top_k_exposed, values=self.pruning.values, saved=saved.saved)
+            top_k_exposed=chooser.top_k_exposed + saved.top_k_exposed, values=self.pruning.values,
+            halved=2 * self.pruning.pairs(made[-1].cached) if made else 0, saved=saved.saved + self._spared)
 
     def _choose_if_due(self, *, entered: bool) -> None:
         if self.pruning.due(cached := len(self.ids), self.since, entered=entered):
@@ -147,11 +151,11 @@ class SelectedKV(ContiguousKV):
         pruning, since = self.pruning, self.since
         before = None if since is None else (since, self.length - (cached - since))
         cycles, kept = choose_rows(self.chooser, pruning, self.ids, before), pruning.rows(cached)
-        stand = pruning.stand(cached)
         if pruning.score != "none":
             self._rows += max(0, cached - self.chooser.observed)
         self.since = cached
-        self._show(kept=True, length=stand)
+        self._show(kept=True, length=pruning.stand(cached))
+        self._spares = pruning.spared(cached, row_bytes(self.model.program.graph))
         self.selections.append(Selection(cached, kept, cycles))
 
     def _show(self, *, kept: bool, length: int) -> None:
@@ -165,7 +169,7 @@ class SelectedKV(ContiguousKV):
             super().rewind(count)
             return
         del self.ids[count:]  # rows of the whole cache are those of the text up to the selection
-        self.since = None
+        self.since, self._spares = None, 0
         self._show(kept=False, length=count)
 
     def borrow(self, model: Any) -> TextKV:

@@ -1,4 +1,4 @@
-"""Rows of 4 bits: lists, packed rows and passes over them are those of the integer interpreter, in every way of cutting."""
+"""Rows of 4 bits: lists, packed rows and passes over them are the integer interpreter's, in every way of cutting."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Cache, Network, Rows
 from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.kernels.packing import PAIRS, Halves
-from gemmule.compiler.programs.packed_program import PackedProgram
+from gemmule.compiler.programs.packed_program import PackedProgram, standing_rows
 from gemmule.compiler.programs.selecting import KEPT
 from gemmule.config import Config, load_config
 from gemmule.numerics import halved, pack_rows, upper_half
@@ -53,9 +53,10 @@ class Packed(Selecting):
         importance, heads = self.interpreter.importance(rows, self.cache), self.network.graph.attentions[0].kv_heads
         self.pairs, self.kept = pairs, Cache(self.network.graph)
         self.kept.begin_with(self.cache, 0)
-        self.kept.keep_by_head({name: np.concatenate(
-            [np.tile(np.arange(prefix), (heads, 1)), np.concatenate(self.sorted(found, kept, pairs, self.pruning), axis=1)
-             + prefix], axis=1) for name, found in importance.items()})
+        first, rest = np.tile(np.arange(prefix), (heads, 1)), {
+            name: np.concatenate(self.sorted(found, kept, pairs, self.pruning), axis=1) + prefix
+            for name, found in importance.items()}
+        self.kept.keep_by_head({name: np.concatenate([first, index], axis=1) for name, index in rest.items()})
         for name in importance:
             self.kept.halve(name, prefix, 2 * pairs, keys=self.halves is Halves.BOTH)
         self.check_packed()
@@ -71,20 +72,11 @@ class Packed(Selecting):
                     by_head = whole.reshape(len(whole), node.kv_heads, -1)
                     for head in range(node.kv_heads):
                         at = layout.offset(number, head, part)
-                        for first, rows in self._standing(by_head[prefix:, head], packed=part or self.halves is
-                                                          Halves.BOTH):
+                        for first, rows in standing_rows(by_head[prefix:, head], self.pairs, self.halves, part):
                             begin = at + (prefix + first) * layout.row
                             found = np.lib.stride_tricks.as_strided(
                                 dram[begin:], (len(rows), rows.shape[1]), (layout.row, 1))
                             np.testing.assert_array_equal(found, rows)
-
-    def _standing(self, rows: np.ndarray, *, packed: bool) -> list[tuple[int, np.ndarray]]:
-        """Rows of a head with the place of the first one, where they stand together."""
-        pairs, stand = self.pairs, self.halves.stand(self.pairs)
-        if packed:
-            return [(0, pack_rows(rows, pairs)[:pairs]), (stand, rows[2 * pairs:])]
-        both = np.stack([rows[:pairs], rows[pairs:2 * pairs]], axis=1).reshape(2 * pairs, rows.shape[1])
-        return [(0, both), (stand, rows[2 * pairs:])]
 
     def pass_packed(self, tokens: list[int]) -> None:
         """A pass over the kept cache answers as the interpreter with it, on all devices in as many cycles."""

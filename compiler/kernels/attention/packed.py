@@ -1,9 +1,9 @@
 """Attention over a cache whose first positions have 4 bits: the upper halves of values, or of keys and values.
 
-A packed row stands in a row of the cache: its low nibbles are of one position, the high ones of the next. The mesh takes
-nibbles, shifted to the left, so sums are those of bytes whose lower halves are 0. All else is
-:mod:`gemmule.compiler.kernels.attention.block`'s: packed positions come first, in a loop of their own, and the scores of
-the others stand behind theirs. What packs rows is :mod:`gemmule.compiler.kernels.packing`.
+A packed row stands in a row of the cache: its low nibbles are of one position, the high ones of the next. The mesh
+takes nibbles, shifted to the left, so sums are those of bytes whose lower halves are 0. All else is
+:mod:`gemmule.compiler.kernels.attention.block`'s: packed positions come first, in a loop of their own, and the scores
+of the others stand behind theirs. What packs rows is :mod:`gemmule.compiler.kernels.packing`.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ from gemmule.config import Config
 from gemmule.isa import Dyn, Length, MatrixFlag, MoveFlag, RequantFlag, SoftmaxFlag, Unit, VOp
 from gemmule.timing import ceil_div
 
-__all__ = ["CACHE", "MASKS", "NEW", "OLD", "PACKED", "AttentionKernel", "AttentionMapping", "Form", "HeadKernel", "HeadRows",
-           "attention_rows", "load_masks", "load_nobody", "new_region"]
+__all__ = ["CACHE", "MASKS", "NEW", "OLD", "PACKED", "AttentionKernel", "AttentionMapping", "Form", "HeadKernel",
+           "HeadRows",           "attention_rows", "load_masks", "load_nobody", "new_region"]
 
 CACHE, OLD, NEW = "cache", "cache_old", "cache_new"
 """The cache as loads see it; as they do where no pass changes a row; from the first new position on, as stores do."""

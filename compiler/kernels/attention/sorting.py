@@ -41,8 +41,8 @@ MARKS = "marks"
 BOTH_MARKS = "both marks"
 """Region of the launch's input: DIM zeros, DIM ones."""
 STAYING, WHOLE, PAIRS, WHOLE_LINES, PAIR_LINES, HALVED = range(6)
-"""Halves of the parameter memory: rows that stay; those of 8 bits; pairs of the others; rows of DRAM that lists of these
-two take; rows of 4 bits."""
+"""Halves of the parameter memory: rows that stay; those of 8 bits; pairs of the others; rows of DRAM that lists of
+these two take; rows of 4 bits."""
 
 
 def sorted_words(config: Config, kept: int, pairs: int) -> Command:
