@@ -52,7 +52,7 @@ __all__ = [
     "LEAST_HALF", "MAX_IMPORTANCE_SHIFT", "MAX_SHIFT", "MOST_GUARDED", "MOST_HALF", "WORD_TABLE_ENTRIES",
     "accumulate_importance", "add", "argmax_rows", "at_least", "exp2", "halved", "importance_keys", "interpolate",
     "join_planes", "kept_sum", "lookup", "nonzero_first", "norm_fraction", "norm_statistic", "normalize", "octave_max",
-    "own_scale", "pack_halves", "pack_rows", "product", "requant", "requant_row", "requant_store", "rope", "row_absmax", "row_max",
-    "row_multiplier", "row_normalized", "row_probabilities", "rshr", "saturate", "scores", "softmax_reciprocal",
-    "split_planes", "top_k", "tree_mask", "upper_half", "visible",
+    "own_scale", "pack_halves", "pack_rows", "product", "requant", "requant_row", "requant_store", "rope", "row_absmax",
+    "row_max", "row_multiplier", "row_normalized", "row_probabilities", "rshr", "saturate", "scores",
+    "softmax_reciprocal", "split_planes", "top_k", "tree_mask", "upper_half", "visible",
 ]
