@@ -11,6 +11,7 @@ from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.kernels.attention.softmax import check_exponentials
 from gemmule.compiler.kernels.head.lent import LENT, Lender, Lent
 from gemmule.compiler.kernels.mlp import check_activations
+from gemmule.compiler.kernels.packing import Halves
 from gemmule.compiler.passes.entry import Entry
 from gemmule.compiler.passes.fit import run_fitting
 from gemmule.compiler.passes.map import Choice
@@ -21,6 +22,7 @@ from gemmule.compiler.programs.general import GeneralEntry
 from gemmule.compiler.programs.linker import Linker
 from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.compiler.programs.moves import CopyEntry, GatherEntry, Moves
+from gemmule.compiler.programs.packed_program import PackedProgram
 from gemmule.compiler.programs.pages_program import PagesProgram
 from gemmule.compiler.programs.pass_entry import PassEntry
 from gemmule.config import Config
@@ -33,7 +35,7 @@ E = TypeVar("E", bound=Entry[Any])
 def compile_network(network: Network, config: Config, *, rows: int, batch: int = 1, context: int | None = None,
                     tokens: bool = False, general: bool = False, base_address: int = 0,
                     pool: int = 0, fused: bool = True, standard: bool = False, pages: Pages | None = None,
-                    values: int = 0,
+                    values: int = 0, packed: Halves | None = None,
                     among: Sequence[Choice] | None = None, checked: bool = True,
                     notes: Notes | None = None, lend: int = 0, borrow: Lender | None = None) -> ModelProgram:
     """Compile a quantised decoder for passes of up to ``rows`` new rows, with the cached ones up to ``context``.
@@ -44,6 +46,7 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
     instead of one for each position in order. Not ``fused``: every operator's result goes to DRAM and comes back.
     ``standard``: so do attention's scores and probabilities. ``pages``: rows attend to pages of the cache that they
     choose. ``values``: least 8-bit probability for which a cached value is loaded, by list; 0: all values are.
+    ``packed``: the cache may begin with rows of 4 bits, and which of their numbers those are.
     ``among``: mappings, of which the first that fits is taken; by default all. Without ``checked`` the program is only
     good for timing. ``notes`` get what each pass made. ``lend``: each pass leaves the residual stream behind every so
     many layers in DRAM, for a network that reads it. ``borrow``: where a network finds those rows.
@@ -68,18 +71,21 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
     if values and (batch > 1 or pool or pages or standard or not fused):
         raise CompileError("values by list are for a sequence alone, a cache in order and fused operators: compile "
                            "with batch=1 and without pool, pages or standard")
+    if packed and (batch > 1 or general or pool or pages or values or standard or not fused):
+        raise CompileError("rows of 4 bits are for a sequence alone, the plain program, a cache in order and fused "
+                           "operators: compile with batch=1 and without general=True, pool, pages, values or standard")
     if network.graph.encoder:
         raise CompileError("an encoder takes whole sequences and has no cache: compile it with `gemmule run model`")
     check_exponentials(network.graph, config)
     check_activations(network.graph, config)
     context = min(network.graph.whole_positions, context or network.graph.positions)
-    kind = PagesProgram if pages else ModelProgram
+    kind = PagesProgram if pages else PackedProgram if packed else ModelProgram
     lends = Lent.of(network.graph, config.dim, lend, context) if lend else None
     if borrow:
         borrow.lent.check(network.graph, config.dim)
     plain = PassEntry(kind, network, config, rows=rows, batch=batch, context=context, tokens=tokens, pool=pool,
-                      fused=fused, standard=standard, among=among, pages=pages, values=values, lends=lends,
-                      borrows=borrow.lent if borrow else None)
+                      fused=fused, standard=standard, among=among, pages=pages, values=values,
+                      lends=lends, packed=packed, borrows=borrow.lent if borrow else None)
     run_fitting(plain, notes)
     layout = plain.layout
 

@@ -63,7 +63,8 @@ BODY_CLAUSES: Mapping[Unit, Mapping[str, str]] = {
         "c_stride": "rows from one column group of C to the next",
         **_length("m", "rows of A and C"), **_length("n", "columns of B and C"),
         **_length("k", "columns of A and rows of B"),
-        "group": "tiles of K that share a scale, as a power of two (GROUP_SCALES)",
+        "group": "tiles of K that share a scale, as a power of two (GROUP_SCALES); without it, bits by which "
+                 "nibbles (B_INT4) are shifted to the left, at most 4",
     },
     Unit.VECTOR: {
         "src0": "row where the first source begins",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gemmule import numerics
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir.graph import Graph
 from gemmule.compiler.ir.nodes import Attention, Borrowed
@@ -130,6 +131,15 @@ class Cache:
                 part[name] = np.stack([heads[rows, i] for i, rows in enumerate(index)], axis=1).reshape(
                     index.shape[1], -1)
         at.positions = at.positions[next(iter(slots.values()))[0]]
+
+    def halve(self, node: str, first: int, rows: int, *, keys: bool, sequence: int = 0) -> None:
+        """Of ``rows`` cached rows from ``first`` on, values of an attention node, and perhaps keys, keep their upper
+        halves.
+        """
+        at = self._at(sequence)
+        for part in (at.keys, at.values) if keys else (at.values,):
+            part[node] = part[node].copy()
+            part[node][first:first + rows] = numerics.halved(part[node][first:first + rows])
 
     def append(self, other: Cache, first: int, sequence: int = 0) -> None:
         """The rows of another cache from ``first`` on go behind those of this one."""

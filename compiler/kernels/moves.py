@@ -25,7 +25,8 @@ from gemmule.control import set_length
 from gemmule.isa import MAX_LENGTH, Length, MoveFlag, SOp, Source, Unit
 from gemmule.timing import ceil_div
 
-__all__ = ["FROM", "LISTS", "PART", "TO", "copied_rows", "gathered_rows", "list_count", "list_pitch"]
+__all__ = ["FROM", "LISTS", "PART", "TO", "copied_rows", "gathered_rows", "list_count", "list_pitch",
+           "rows_loop"]
 
 FROM, TO = "from", "to"
 """The caches as loads and as stores see them, each from the first moved row on."""
@@ -53,7 +54,7 @@ def list_pitch(config: Config, context: int) -> int:
     return ceil_div(2 * context, 2 * BLOCK) * 2 * BLOCK
 
 
-def _inner(config: Config, regions: dict[str, int], turn: int, body: list[Item], note: str) -> Iterator[Item]:
+def rows_loop(regions: dict[str, int], turn: int, body: list[Item], note: str) -> Iterator[Item]:
     """A loop over all rows; ``regions``: bytes by which a row moves on in each, from where its part begins."""
     yield set_length(LengthReg.LEFT, Source.LENGTH, LengthReg.ROWS)
     for region in regions:
@@ -74,7 +75,7 @@ def copied_rows(config: Config, layout: KvLayout) -> Iterator[Item]:
                 "offset": i * block * size, "stride": size, "bytes": size, "row": at, "row_stride": 1,
                 "block_stride": block, "rows": Length(block, LengthReg.LEFT, i * block)}
             body.append(VirtualCommand(unit=unit, note=f"rows {i}", region=region, fields=move))
-    yield Loop(body=(*_inner(config, {FROM: size, TO: size}, 2 * block, body, "rows"),
+    yield Loop(body=(*rows_loop({FROM: size, TO: size}, 2 * block, body, "rows"),
                      *(SetDisplacement(region + PART, layout.pitch, further=True) for region in (FROM, TO))),
                times=Length(layout.runs), note="every run of the cache")
 
@@ -112,4 +113,4 @@ def _gathered_head(config: Config, layout: KvLayout, context: int, head: int, bl
         for i, (place, at) in enumerate(zip(places, parts))]
     body += [VirtualCommand(unit=Unit.STORE, note=f"rows {i}", region=TO, fields={**move, "offset": place, "row": at})
              for i, (place, at) in enumerate(zip(places, parts))]
-    yield from _inner(config, {LISTS: 2, TO: layout.row}, block, body, "rows")
+    yield from rows_loop({LISTS: 2, TO: layout.row}, block, body, "rows")

@@ -204,6 +204,8 @@ class LengthReg:
     """First of the two that hold a launch's scaling of logits."""
     TURN = 14
     """Of a decoder that loads values by list: turns that a loop has done. No pair of scalings has it then."""
+    PAIRS = 14
+    """Of a decoder whose cache has rows of 4 bits: those that a loop has still to see, each of two positions."""
 
 
 @dataclass

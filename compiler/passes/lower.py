@@ -15,10 +15,12 @@ from gemmule.compiler.kernels import embed, mlp
 from gemmule.compiler.kernels.attention.block import BlockAttention, BlockMapping
 from gemmule.compiler.kernels.attention.cache_list import list_cache_rows
 from gemmule.compiler.kernels.attention.online import OnlineAttention, OnlineMapping
+from gemmule.compiler.kernels.attention.packed import PackedAttention, PackedMapping, packed_words
 from gemmule.compiler.kernels.attention.pages import PagesAttention, Paging
 from gemmule.compiler.kernels.attention.pages_mapping import PagesMapping, page_words
 from gemmule.compiler.kernels.attention.selecting import SelectingAttention, SelectingMapping, chosen_words
 from gemmule.compiler.kernels.attention.shared import AttentionKernel, attention_rows, load_masks, load_nobody
+from gemmule.compiler.kernels.attention.sorting import SortingAttention, SortingMapping, sorted_words
 from gemmule.compiler.kernels.attention.standard import StandardAttention, StandardMapping
 from gemmule.compiler.kernels.attention.values import ValuesAttention, ValuesMapping
 from gemmule.compiler.kernels.attention.whole import WholeAttention, WholeMapping
@@ -148,8 +150,12 @@ class _Lowering:
     def _launch(self) -> tuple[Command, ...]:
         """What a launch says itself."""
         match self.mapping.attention:
+            case SortingMapping():
+                return (sorted_words(self.config, 0, 0),)
             case SelectingMapping():
                 return (chosen_words(self.config, 0),)
+            case PackedMapping():
+                return (packed_words(self.config, 0),)
             case PagesMapping():
                 return page_words(self.config, self.b.rows, ())
         return ()
@@ -299,10 +305,14 @@ class _Lowering:
         if self.nobody is None:
             raise CompileError(f"{node.name}: no bitmaps that see nothing")
         match self.mapping.attention:
+            case SortingMapping() as blocks:
+                return SortingAttention(self.b, node, blocks, self.layers - 1, masks, self.nobody, self.cached)
             case SelectingMapping() as blocks:
                 return SelectingAttention(self.b, node, blocks, self.layers - 1, masks, self.nobody, self.cached)
             case ValuesMapping() as blocks:
                 return ValuesAttention(self.b, node, blocks, self.layers - 1, masks, self.nobody, self.cached)
+            case PackedMapping() as blocks:
+                return PackedAttention(self.b, node, blocks, self.layers - 1, masks, self.nobody, self.cached)
             case StandardMapping() as blocks:
                 return StandardAttention(self.b, node, blocks, self.layers - 1, masks, self.nobody, self.cached)
             case BlockMapping() as blocks:

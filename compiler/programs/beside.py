@@ -14,6 +14,7 @@ from gemmule.compiler.ir import Network
 from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.kernels.contents import Contents
 from gemmule.compiler.kernels.head.lent import LENT
+from gemmule.compiler.kernels.packing import Halves
 from gemmule.compiler.passes.fit import run_fitting
 from gemmule.compiler.passes.map import Choice
 from gemmule.compiler.passes.pipeline import finish
@@ -28,11 +29,11 @@ Kind = TypeVar("Kind", bound=ModelProgram)
 
 def compile_beside(kind: type[Kind], network: Network, program: ModelProgram, *, rows: int, context: int,
                    answered: bool, base_address: int, among: Sequence[Choice] | None = None,
-                   checked: bool = True, values: int = 0) -> Kind:
+                   checked: bool = True, values: int = 0, packed: Halves | None = None) -> Kind:
     """Compile a pass of up to ``rows`` new rows, with the cached ones up to ``context``, beside ``program``.
 
-    ``answered``: with the head, which runs where answers are wanted. ``among``, ``checked``, ``values``: as of
-    :func:`gemmule.compiler.compile.compile_network`.
+    ``answered``: with the head, which runs where answers are wanted. ``among``, ``checked``, ``values``, ``packed``: as
+    of :func:`gemmule.compiler.compile.compile_network`.
 
     Raises:
         CompileError: it does not fit, or cannot share weights and cache; the message says what to change.
@@ -43,7 +44,7 @@ def compile_beside(kind: type[Kind], network: Network, program: ModelProgram, *,
                            "network with numbers: compile without it")
     entry = PassEntry(kind, network, config, rows=rows, batch=1, context=context, tokens=True, among=among,
                       answered=answered, cache=program.layout, contents=Contents(program.constants, config.dim),
-                      values=values, lends=program.lends, borrows=program.borrows)
+                      values=values, lends=program.lends, borrows=program.borrows, packed=packed)
     run_fitting(entry)
     shared = (*program.constants, CACHE, *([LENT] if program.lends or program.borrows else []))
     linker = Linker(config, {name: program.symbols[name] for name in shared})

@@ -19,14 +19,17 @@ from gemmule.compiler.passes.footprints import Bounds
 from gemmule.compiler.program import Program, Registers, Standing, Step
 from gemmule.config import Config
 
-__all__ = ["COPY", "GATHER", "CopyEntry", "CopyProgram", "GatherEntry", "GatherProgram", "Moves"]
+__all__ = ["COPY", "GATHER", "CopyEntry", "CopyProgram", "GatherEntry", "GatherProgram", "MoveEntry",
+           "MoveProgram", "Moves"]
 
 COPY, GATHER = "copy", "gather"
 """Regions of the programs' images."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class _MoveProgram(Program):
+class MoveProgram(Program):
+    """Moves rows of the caches of one layout."""
+
     max_positions: int
     batch: int
     layout: KvLayout
@@ -53,7 +56,7 @@ class _MoveProgram(Program):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CopyProgram(_MoveProgram):
+class CopyProgram(MoveProgram):
     """Moves consecutive rows, in all layers: to another sequence, or up within one."""
 
     def registers(self, source: tuple[int, int], target: tuple[int, int], rows: int) -> Registers:
@@ -83,7 +86,7 @@ class CopyProgram(_MoveProgram):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GatherProgram(_MoveProgram):
+class GatherProgram(MoveProgram):
     """Keeps rows of a sequence by a list for each layer and KV head."""
 
     pitch: int
@@ -128,10 +131,10 @@ class Moves:
     gather: GatherProgram
 
 
-M = TypeVar("M", bound=_MoveProgram)
+M = TypeVar("M", bound=MoveProgram)
 
 
-class _MoveEntry(Entry[M]):
+class MoveEntry(Entry[M]):
     """Caches of ``batch`` sequences of up to ``context`` rows."""
 
     def __init__(self, config: Config, layout: KvLayout, batch: int, context: int) -> None:
@@ -147,7 +150,7 @@ class _MoveEntry(Entry[M]):
         return self.standing(used, [CACHE, LISTS])
 
 
-class CopyEntry(_MoveEntry[CopyProgram]):
+class CopyEntry(MoveEntry[CopyProgram]):
     """What compiles to a :class:`CopyProgram`."""
 
     name = image = COPY
@@ -160,7 +163,7 @@ class CopyEntry(_MoveEntry[CopyProgram]):
                            source=self.bases[FROM], target=self.bases[TO])
 
 
-class GatherEntry(_MoveEntry[GatherProgram]):
+class GatherEntry(MoveEntry[GatherProgram]):
     """What compiles to a :class:`GatherProgram`."""
 
     name = image = GATHER

@@ -18,7 +18,9 @@ from gemmule.compiler.ir import Network, Rows
 from gemmule.compiler.kernels.attention.block import BlockMapping
 from gemmule.compiler.kernels.attention.selecting import SelectingMapping, chosen_words, most_chosen
 from gemmule.compiler.kernels.attention.shared import CACHE
+from gemmule.compiler.kernels.attention.sorting import BOTH_MARKS, SortingMapping, sorted_words
 from gemmule.compiler.kernels.contents import Contents
+from gemmule.compiler.kernels.packing import NIBBLES, PAIRS, nibble_table
 from gemmule.compiler.layout import Region
 from gemmule.compiler.passes.fit import run_fitting
 from gemmule.compiler.passes.fuse import Operator, fuse, nodes_of
@@ -28,6 +30,8 @@ from gemmule.compiler.program import Registers, Step
 from gemmule.compiler.programs.linker import Linker
 from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.compiler.programs.moves import COPY, GATHER, CopyEntry, CopyProgram, GatherEntry, GatherProgram
+from gemmule.compiler.programs.packed_program import PackedProgram
+from gemmule.compiler.programs.packing import PACK, PackEntry, PackProgram
 from gemmule.compiler.programs.pass_entry import PassEntry
 from gemmule.numerics import MOST_GUARDED
 
@@ -41,15 +45,16 @@ KEPT = "kept cache"
 class SelectingProgram(ModelProgram):
     """Passes over exactly ``max_rows`` rows behind a cache, of which no answer is wanted but lists of rows."""
 
-    def choosing(self, rows: Rows, cached: int, kept: int) -> Step:
-        """A pass over ``rows`` behind ``cached`` ones, after which each list has ``kept`` of all these.
+    def choosing(self, rows: Rows, cached: int, kept: int, pairs: int = 0) -> Step:
+        """A pass over ``rows`` behind ``cached`` ones, after which lists have ``kept`` of all these; of them the least
+        important ones, ``pairs`` pairs, are of 4 bits.
 
         Raises:
             CompileError: sizes out of range.
         """
-        return Step(self.choosing_registers(len(rows), cached, kept), tuple(self.inputs(rows)))
+        return Step(self.choosing_registers(len(rows), cached, kept, pairs), tuple(self.inputs(rows)))
 
-    def choosing_registers(self, rows: int, cached: int, kept: int) -> Registers:
+    def choosing_registers(self, rows: int, cached: int, kept: int, pairs: int = 0) -> Registers:
         """:meth:`choosing` without the rows."""
         if rows != self.max_rows:
             raise CompileError(f"a selecting pass takes {self.max_rows} rows, not {rows}")
@@ -57,9 +62,17 @@ class SelectingProgram(ModelProgram):
         if not self.least <= kept <= every:
             raise CompileError(f"rows to keep must be from {self.least} (those that always are) to {every} (those that "
                                f"are cached), not {kept}")
+        if not 0 <= 2 * pairs <= (kept if self.sorts else 0) or pairs % PAIRS:
+            raise CompileError(f"pairs of rows of 4 bits must be a multiple of {PAIRS} from 0 to "
+                               f"{kept // 2 if self.sorts else 0}, not {pairs}")
         made = super().registers(rows, cached, 0)
-        made.first = (chosen_words(self.config, kept),)
+        made.first = (sorted_words(self.config, kept, pairs) if self.sorts else chosen_words(self.config, kept),)
         return made
+
+    @property
+    def sorts(self) -> bool:
+        """Whether some of the rows that stay can be of 4 bits."""
+        return isinstance(self.choice.mappings[0].attention, SortingMapping)
 
     @property
     def least(self) -> int:
@@ -71,9 +84,10 @@ class SelectingProgram(ModelProgram):
     def extremes(self) -> list[Registers]:
         most, rows, prefix = self.max_positions - self.max_rows, self.max_rows, self.graph.prefix
         least = prefix + max(0, self.least - rows)
-        return [self.choosing_registers(rows, cached, kept)
-                for cached in sorted({min(max(least, end), most) for end in (0, 1, 65, most)})
-                for kept in sorted({self.least, cached + rows - prefix})]
+        sizes = [(cached, kept) for cached in sorted({min(max(least, end), most) for end in (0, 1, 65, most)})
+                 for kept in sorted({self.least, cached + rows - prefix})]
+        return [self.choosing_registers(rows, cached, kept, pairs) for cached, kept in sizes
+                for pairs in ({0, kept // 2 // PAIRS * PAIRS} if self.sorts else {0})]
 
 
 class _SelectingEntry(PassEntry[SelectingProgram]):
@@ -92,6 +106,8 @@ class Selection:
     select: SelectingProgram
     copy: CopyProgram
     gather: GatherProgram
+    pack: PackProgram | None = None
+    """Where some of the rows can be of 4 bits."""
 
     @property
     def displacement(self) -> int:
@@ -104,9 +120,21 @@ class Selection:
         at = row * self.select.layout.row
         return address + at, size - at
 
-    def gathering(self, rows: int) -> Step:
-        """The chosen rows, ``rows`` a list, to the first places behind the prefix of the kept cache."""
-        return Step(self.gather.between(self.window(False, 0), self.window(True, self.select.graph.prefix), rows))
+    def gathering(self, rows: int, pairs: int = 0) -> Step:
+        """The chosen rows, ``rows`` a list, to the first places behind the prefix of the kept cache, and ``pairs``."""
+        stand = self.pack.halves.stand(pairs) if self.pack else 0
+        to = self.window(True, self.select.graph.prefix + stand)
+        return Step(self.gather.between(self.window(False, 0), to, rows))
+
+    def packing(self, pairs: int) -> Step:
+        """The rows of 4 bits, ``pairs`` pairs a list, to the first places behind the prefix.
+
+        Raises:
+            CompileError: there is no program for it.
+        """
+        if self.pack is None:
+            raise CompileError("rows of 4 bits need the programs that make them: compile with packed=True")
+        return Step(self.pack.between(self.window(False, 0), self.window(True, self.select.graph.prefix), pairs))
 
     def copying(self, to_kept: bool, source: int, target: int, rows: int) -> Step:
         """Rows from ``source`` on of one cache to ``target`` of the other one."""
@@ -114,9 +142,13 @@ class Selection:
 
     def fill(self, dram: np.ndarray, network: Network) -> None:
         """Images, and the constant rows of the kept cache, into DRAM (uint8, from their ``base_address`` on)."""
-        base = self.select.base_address
+        base, put = self.select.base_address, self.select.put
         for region, image in (("program", self.select.image), (COPY, self.copy.image), (GATHER, self.gather.image)):
-            self.select.put(dram, region, np.frombuffer(image, dtype=np.uint8))
+            put(dram, region, np.frombuffer(image, dtype=np.uint8))
+        if self.pack:
+            put(dram, PACK, np.frombuffer(self.pack.image, dtype=np.uint8))
+            put(dram, NIBBLES, nibble_table())
+            put(dram, BOTH_MARKS, np.repeat(np.arange(2, dtype=np.uint8), self.select.config.dim))
         for address, rows in self.select.prefix_rows(network):
             at = address + self.displacement - base
             dram[at:at + len(rows)] = rows
@@ -124,7 +156,8 @@ class Selection:
 
 def compile_selection(network: Network, program: ModelProgram, *, rows: int, first: int, last: int,
                       base_address: int) -> Selection:
-    """Compile a selecting pass over ``rows`` rows, and what moves rows, beside ``program``.
+    """Compile a selecting pass over ``rows`` rows, and what moves rows, beside ``program``. Where its passes take rows
+    of 4 bits, the selecting pass chooses these too.
 
     ``first``, ``last``: rows that are always kept, the oldest and the newest ones.
 
@@ -137,11 +170,15 @@ def compile_selection(network: Network, program: ModelProgram, *, rows: int, fir
     if not (0 <= first <= MOST_GUARDED and 0 <= last <= MOST_GUARDED):
         raise CompileError(f"rows that are always kept must be from 0 to {MOST_GUARDED}, not {first} and {last}")
     context = most_chosen(config, program.max_positions)
-    if 2 * rows + context > config.list_entries:
-        context = config.list_entries - 2 * rows
+    halves = program.halves if isinstance(program, PackedProgram) else None
+    if halves and PAIRS % (config.dim // 2):
+        raise CompileError(f"rows of 4 bits need a device of at most {2 * PAIRS} lanes, not {config.dim}: use another "
+                           "configuration")
+    # A second half of a list may begin at any of the entries.
+    context = min(context, (config.list_entries - 2 * rows) * 2 // (3 if halves else 2))
     entry = _SelectingEntry(
         SelectingProgram, network, config, rows=rows, batch=1, context=context, tokens=True, answered=False,
-        among=_selecting(program, rows, context, first, last), cache=program.layout,
+        among=_selecting(program, rows, context, first, last, halves is not None), cache=program.layout,
         contents=Contents(program.constants, config.dim))
     run_fitting(entry)
     copy = CopyEntry(config, program.layout, 1, program.max_positions)
@@ -152,14 +189,19 @@ def compile_selection(network: Network, program: ModelProgram, *, rows: int, fir
     linker.add(copy)
     run(gather, "lower", "waits")
     linker.add(gather)
+    pack = PackEntry(config, program.layout, entry.context, halves) if halves else None
+    if pack:
+        run(pack, "lower", "waits")
+        linker.add(pack)
     linker.share(entry.lowered)
     linker.reserve(KEPT, program.layout.size)
     table = linker.table(base_address)
-    return Selection(select=linker.link(entry, table), copy=linker.link(copy, table), gather=linker.link(gather, table))
+    return Selection(select=linker.link(entry, table), copy=linker.link(copy, table), gather=linker.link(gather, table),
+                     pack=linker.link(pack, table) if pack else None)
 
 
-def _selecting(program: ModelProgram, rows: int, context: int, first: int, last: int) -> list[Choice]:
-    """Mappings of blocks, as mappings that choose.
+def _selecting(program: ModelProgram, rows: int, context: int, first: int, last: int, sorts: bool) -> list[Choice]:
+    """Mappings of blocks, as mappings that choose, and sort.
 
     Raises:
         CompileError: there is none.
@@ -167,7 +209,7 @@ def _selecting(program: ModelProgram, rows: int, context: int, first: int, last:
     found = []
     for choice in choices(program.graph, program.config, rows=rows, batch=1, context=context, tokens=True,
                           cache=program.layout):
-        made = tuple(replace(mapping, attention=_choosing(mapping.attention, first, last))
+        made = tuple(replace(mapping, attention=_choosing(mapping.attention, first, last, sorts))
                      for mapping in choice.mappings if isinstance(mapping.attention, BlockMapping))
         if made:
             found.append(replace(choice, mappings=made))
@@ -177,7 +219,7 @@ def _selecting(program: ModelProgram, rows: int, context: int, first: int, last:
     return found
 
 
-def _choosing(blocks: BlockMapping, first: int, last: int) -> SelectingMapping:
-    return SelectingMapping(
+def _choosing(blocks: BlockMapping, first: int, last: int, sorts: bool) -> SelectingMapping:
+    return (SortingMapping if sorts else SelectingMapping)(
         context=blocks.context, cache=blocks.cache, block=blocks.block, blocks=blocks.blocks, pair=blocks.pair,
         kept=blocks.context if blocks.keep else 0, joined=blocks.joined, pipelined=False, first=first, last=last)

@@ -8,6 +8,7 @@ from gemmule.compiler.ir import Rows
 from gemmule.compiler.place import cut_evenly
 from gemmule.compiler.program import NO_DRAM
 from gemmule.compiler.programs.model_program import ModelProgram
+from gemmule.compiler.programs.packed_program import PackedProgram
 from gemmule.sim.simulator import Simulator
 from gemmule.timing import ceil_div
 
@@ -27,13 +28,16 @@ def cost(program: ModelProgram) -> int:
         (1, most // 4), (1, most // 2), (few, most // 4))])
 
 
-def passes_cost(program: ModelProgram, passes: Sequence[tuple[int, int]]) -> int:
-    """Cycles of passes, each of so many rows, all answered, behind so many cached ones; of each sequence."""
+def passes_cost(program: ModelProgram, passes: Sequence[tuple[int, int]], pairs: int = 0) -> int:
+    """Cycles of passes, each of so many rows, all answered, behind so many cached ones; of each sequence. The cached
+    ones begin with ``pairs`` pairs of 4 bits.
+    """
     simulator, total = Simulator(program.config, dram_bytes=1), 0
     for count, context in passes:
         rows = Rows.ragged([[0] * count] * program.batch, [context] * program.batch)
         step = program.step(rows, len(rows) if program.batch > 1 else count)
-        simulator.load(program.launch("cost", NO_DRAM, step.registers))
+        registers = program.packed(step.registers, pairs) if isinstance(program, PackedProgram) else step.registers
+        simulator.load(program.launch("cost", NO_DRAM, registers))
         total += int(simulator.run(timing_only=True, indices=program.gathered(rows)).cycles)
     return total
 

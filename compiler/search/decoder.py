@@ -49,7 +49,7 @@ def compile_best(network: Network, config: Config, *, effort: int, rows: int, ba
     every = _turns(choices(graph, config, rows=rows, batch=batch, context=most, tokens=tokens,
                            pool=options.get("pool", 0), fused=options.get("fused", True),
                            standard=options.get("standard", False), pages=options.get("pages"),
-                           values=options.get("values", 0)))
+                           values=options.get("values", 0), packed=options.get("packed")))
 
     def make(choice: Choice) -> ModelProgram:
         return compile_network(network, config, among=[choice], checked=False, **{**shared, "general": False})

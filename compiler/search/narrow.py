@@ -17,6 +17,7 @@ from gemmule.compiler.passes.map import Choice, choices
 from gemmule.compiler.place import round_up
 from gemmule.compiler.programs.beside import compile_beside, with_turns
 from gemmule.compiler.programs.model_program import ModelProgram
+from gemmule.compiler.programs.packed_program import PackedProgram
 from gemmule.compiler.search.cost import passes_cost
 
 __all__ = ["chosen_program", "narrow_programs"]
@@ -39,7 +40,7 @@ def narrow_programs(network: Network, program: ModelProgram, *, base_address: in
     dram = program.config.dram
     for rows, context, among in _wanted(network.graph, program, values):
         try:
-            made = compile_beside(ModelProgram, network, program, rows=rows, context=context, answered=True,
+            made = compile_beside(type(program), network, program, rows=rows, context=context, answered=True,
                                   base_address=base_address, among=among, checked=False)
         except CompileError:
             continue
@@ -80,7 +81,7 @@ def _kept(graph: Graph, program: ModelProgram, rows: int, context: int, values: 
 
 def _choices(graph: Graph, program: ModelProgram, rows: int, context: int, values: int) -> list[Choice]:
     return choices(graph, program.config, rows=rows, batch=1, context=context, tokens=True, cache=program.layout,
-                   values=values)
+                   values=values, packed=program.halves if isinstance(program, PackedProgram) else None)
 
 
 def _gains(made: ModelProgram, other: ModelProgram) -> bool:

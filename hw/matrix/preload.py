@@ -116,10 +116,11 @@ class Preload(wiring.Component):
         items = dim // preload
         m.submodules.scale_rows = scale_rows = ScaleRows(config=self.config)
         current = self.current
-        transposed, int4, scaled, resident = Signal(), Signal(), Signal(), Signal()
+        transposed, int4, scaled, resident, shift = Signal(), Signal(), Signal(), Signal(), Signal(range(5))
         m.d.comb += [
             transposed.eq(current.flags[MatrixFlag.B_TRANSPOSED]),
             int4.eq(current.flags[MatrixFlag.B_INT4]),
+            shift.eq(Mux(current.group > 4, 4, current.group)),
             scaled.eq(current.flags[MatrixFlag.GROUP_SCALES]),
             resident.eq(_resident(current)),
         ]
@@ -154,7 +155,7 @@ class Preload(wiring.Component):
             self.item.transposed.eq(transposed),
             self.item.rows.eq(Cat(loading & before(row | i, rows_left) for i in range(preload))),
             self.item.lanes.eq(Mux(lanes_left < dim, lanes_left[:exact_log2(dim)], dim)),
-            self.item.int4.eq(int4), self.item.half.eq(half), self.item.scaled.eq(scaled),
+            self.item.int4.eq(int4), self.item.half.eq(half), self.item.shift.eq(shift), self.item.scaled.eq(scaled),
             self.item.scale.eq(scale_read), self.item.pick.eq(scale_rows.row[:exact_log2(preload)]),
             scale_rows.start.eq(self.start), scale_rows.command.eq(self.command),
             scale_rows.current.eq(current), scale_rows.step.eq(scale_read),

@@ -1,4 +1,4 @@
-"""From scratchpad rows to the weights that enter the mesh: mask, int4 unpacking, group scales."""
+"""From scratchpad rows to the weights that enter the mesh: mask, int4 unpacking, shifts, group scales."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ def weight_item(config: Config) -> data.StructLayout:
 
     ``rows``, ``lanes``: which of its rows, how many of its lanes are inside B. ``single``: one row
     (output-stationary) instead of ``preload``. ``int4``, ``half``: nibbles, of the second half of the
-    read rows; ``scaled``: times the group scales. ``scale``: the read is a row of scales. ``pick``: the
+    read rows; ``shift``: to the left, at most 4, where they are not ``scaled``: times the group scales.
+    ``scale``: the read is a row of scales. ``pick``: the
     row of the read, modulo ``preload``, that a single row or scales stand in.
     """
     return data.StructLayout({
         "first": 1, "transposed": 1, "single": 1, "rows": config.preload, "lanes": range(config.dim + 1),
-        "int4": 1, "half": 1, "scaled": 1, "scale": 1, "pick": range(max(2, config.preload)),
+        "int4": 1, "half": 1, "shift": range(5), "scaled": 1, "scale": 1, "pick": range(max(2, config.preload)),
     })
 
 
 class Unpack(wiring.Component):
-    """Zero what lies outside B, unpack int4, multiply by group scales, and regroup by lane.
+    """Zero what lies outside B, unpack int4, shift it or multiply by group scales, and regroup by lane.
 
     Latency: results belong to the cycle after the read, in which its data come. One item per cycle.
     An int4 read holds two items; when a tile has more than one, the second follows in the next cycle
@@ -86,13 +87,13 @@ class Unpack(wiring.Component):
             scale = Signal(unsigned(4), name=f"scale_{lane}", reset_less=True)
             with m.If(item.scale):
                 m.d.sync += scale.eq(picked.word_select(lane, 8)[:4])
-            factor = Mux(item.scaled, scale, 1)
+            factor = Mux(item.scaled, scale, 1 << item.shift)
 
             for i in range(preload):
                 # A single row is there as it is read: on the low bytes, with zeros above.
                 byte: Value = rows[i][lane] if i else Mux(item.single, picked.word_select(lane, 8), rows[0][lane])
                 nibble = chosen.word_select(i, 4).as_signed()
-                weight = Mux(item.int4 & ~item.single, nibble * factor, byte)  # fits: -8 * 15 = -120
+                weight = Mux(item.int4 & ~item.single, nibble * factor, byte)  # fits: -8 * 16 = -128
                 here = item.rows[i] & inside & ~item.single if i else item.rows[0] & inside
                 m.d.comb += self.weights[lane][8 * i:8 * i + 8].eq(Mux(here, weight, 0))
         m.d.comb += [

@@ -1,4 +1,4 @@
-"""Matrix commands on data: both dataflows give the same sums, int4 weights are unpacked and scaled."""
+"""Matrix commands on data: both dataflows give the same sums, int4 weights are unpacked and scaled, or shifted."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ __all__ = ["matrix"]
 
 _A_STRIDE, _B_STRIDE, _C_STRIDE, _GROUP = (
     TABLE_FIELDS.index(name) for name in ("a_stride", "b_stride", "c_stride", "group"))
+_MOST_SHIFT = 4
+"""Of a nibble, which then is the upper half of a byte."""
 _M, _N, _K, _A, _B, _C, _FLAGS = (OUT[name] for name in ("m", "n", "k", "row0", "row1", "row2", "flags"))
 
 
@@ -81,6 +83,8 @@ def _right(memory: Memory, raw: list[int], row: list[int], flags: frozenset[Matr
         first = row[_B] + depth * dim // 2
         scales = memory.spm_view(first, stride, (depth - 1 >> raw[_GROUP]) + 1, groups) & 15
         b *= scales.reshape(len(scales), -1)[np.arange(rows) // dim >> raw[_GROUP]].view(np.int8)
+    else:
+        b <<= min(raw[_GROUP], _MOST_SHIFT)
     return b
 
 

@@ -56,18 +56,23 @@ class DeviceChooser:
         self.observed = selection.select.max_rows
         self.most = selection.select.max_positions - model.first
         self.top_k_cycles = self.top_k_exposed = 0
+        self.pairs = 0
 
     def on(self, model: Any, *, kept: bool) -> Any:
-        return model.displaced(self.selection.displacement if kept else 0)
+        return model.displaced(self.selection.displacement, self.pairs) if kept else model.displaced(0)
 
-    def choose(self, tokens: Sequence[int], before: int, kept: int) -> int:
+    def choose(self, tokens: Sequence[int], before: int, kept: int, pairs: int = 0) -> int:
         rows = Rows.chain(tokens, before).behind(self.model.first)
         select = self.selection.select
-        result = self.model.run(select, select.choosing(rows, self.model.first + before, kept))
+        result = self.model.run(select, select.choosing(rows, self.model.first + before, kept, pairs))
         found, exposed = top_k_cycles([result], select.commands)
         self.top_k_cycles += found
         self.top_k_exposed += exposed
-        return self.model.cost(result) + self._run(self.selection.gather, self.selection.gathering(kept))
+        self.pairs, selection = pairs, self.selection
+        cycles = self.model.cost(result) + self._run(selection.gather, selection.gathering(kept - 2 * pairs, pairs))
+        if pairs and selection.pack:
+            cycles += self._run(selection.pack, selection.packing(pairs))
+        return cycles
 
     def move(self, source: int, target: int, rows: int, *, to_kept: bool) -> int:
         first = self.model.first

@@ -10,10 +10,11 @@ import numpy as np
 
 from gemmule import numerics
 from gemmule.compiler.ir import Cache, IntegerInterpreter, Rows
+from gemmule.compiler.kernels.packing import Halves
 from gemmule.sw.device.interpreted import InterpretedModel
 from gemmule.sw.kv.pruning import Pruning
 
-__all__ = ["InterpretedChooser", "chosen_rows"]
+__all__ = ["InterpretedChooser", "chosen_rows", "sorted_rows"]
 
 
 def chosen_rows(importance: np.ndarray, kept: int, pruning: Pruning) -> np.ndarray:
@@ -23,6 +24,13 @@ def chosen_rows(importance: np.ndarray, kept: int, pruning: Pruning) -> np.ndarr
     """
     return np.stack([numerics.top_k(numerics.importance_keys(row, 0, pruning.first, pruning.last), kept)
                      for row in importance])
+
+
+def sorted_rows(importance: np.ndarray, kept: int, pairs: int, pruning: Pruning) -> tuple[np.ndarray, np.ndarray]:
+    """:func:`chosen_rows` in two classes: ``2 * pairs`` rows of 4 bits, the least important ones; and those of 8 bits.
+    """
+    every, whole = (chosen_rows(importance, count, pruning) for count in (kept, kept - 2 * pairs))
+    return np.stack([np.setdiff1d(one, other) for one, other in zip(every, whole, strict=True)]), whole
 
 
 class InterpretedChooser:
@@ -42,22 +50,37 @@ class InterpretedChooser:
         """Selecting passes leave out no values."""
         self.whole, self.kept = model.cache, Cache(model.network.graph)
         self.dropped: list[float] = []
+        self.pairs = 0
 
     def on(self, model: Any, *, kept: bool) -> Any:
         made = copy.copy(model)
         made.cache = self.kept if kept else self.whole
+        made.beside = 2 * self.pairs - self.pruning.four_of.stand(self.pairs) if kept else 0
         return made
 
-    def choose(self, tokens: Sequence[int], before: int, kept: int) -> int:
+    def choose(self, tokens: Sequence[int], before: int, kept: int, pairs: int = 0) -> int:
         first = self.model.first
         self.whole.truncate(first + before)
         importance = self.observer.importance(Rows.chain(tokens, before).behind(first), self.whole)
-        lists = {name: self.chosen(name, found, kept) for name, found in importance.items()}
+        halves, whole = self._sorted(importance, kept, pairs)
+        lists = {name: np.concatenate([halves[name], whole[name]], axis=1) for name in whole}
         every = sum(int(found.sum()) for found in importance.values())
         stays = sum(int(np.take_along_axis(importance[name], index, axis=1).sum()) for name, index in lists.items())
         self.dropped.append(1 - stays / max(1, every))
         self._keep(lists)
+        self.pairs = pairs
+        for name in lists:
+            self.kept.halve(name, self.model.first, 2 * pairs, keys=self.pruning.four_of is Halves.BOTH)
         return 0
+
+    def _sorted(self, importance: dict[str, np.ndarray], kept: int,
+                pairs: int) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """Lists of rows of 4 bits and of 8 bits."""
+        if not pairs:
+            lists = {name: self.chosen(name, found, kept) for name, found in importance.items()}
+            return {name: found[:, :0] for name, found in lists.items()}, lists
+        both = {name: sorted_rows(found, kept, pairs, self.pruning) for name, found in importance.items()}
+        return {name: halves for name, (halves, _) in both.items()}, {name: whole for name, (_, whole) in both.items()}
 
     def chosen(self, node: str, importance: np.ndarray, kept: int) -> np.ndarray:
         """The lists of an attention's KV heads, of importance int64 [KV heads, rows]  # int64 [KV heads, kept]."""
@@ -67,6 +90,7 @@ class InterpretedChooser:
         first = self.model.first
         if not to_kept:
             self.whole.truncate(first + target)
+            source += 2 * self.pairs - self.pruning.four_of.stand(self.pairs)  # rows may have two positions
             self.kept.truncate(first + source + rows)
             self.whole.append(self.kept, first + source)
             return 0

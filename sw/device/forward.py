@@ -37,6 +37,7 @@ class Runner(Protocol):
     slots: HiddenSlots | None
     prefill: PrefillProgram | None
     narrow: Sequence[ModelProgram]
+    pairs: int
 
     @property
     def first(self) -> int: ...
@@ -123,7 +124,8 @@ def _plain(model: Runner, rows: Rows, answered: np.ndarray, cached: list[int], k
     """Greedy tokens by the plain program, rows of a prompt and few rows by those beside it."""
     results = []
     found, place = np.zeros(int(answered.sum()), dtype=np.int64), np.cumsum(answered) - 1
-    for program, piece in launches(rows, answered, model.program, model.prefill, model.narrow, cached):
+    for program, piece in launches(rows, answered, model.program, None if model.pairs else model.prefill,
+                                   model.narrow, cached):
         index, to, count = _places(program, piece, answered)
         lengths = [length + done for length, done in zip(cached, piece.before)]
         listed = places if places is None else places[:lengths[0] + len(piece.rows)]

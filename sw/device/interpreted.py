@@ -127,7 +127,8 @@ class InterpretedModel(LoadedModel):
         self.ledger: Ledger | None = None
         self.owners = {}
         self.loop = self.step = self.slots = self.pages = self.ahead = None
-        self.prefill, self.narrow = prefill, narrow
+        self.prefill, self.narrow, self.beside = prefill, narrow, 0
+        """By how many its cached positions are more than the rows that the device has of them."""
         self.lender, self.lent = lender, LentRows.of(network, program) if program.lends else None
 
     def forward(self, rows: Rows, want: Want | int | None = None, kv: Caches | None = None, *,
@@ -192,7 +193,7 @@ class InterpretedModel(LoadedModel):
 
     def commit(self, position: int, path: list[int], sequence: int = 0) -> int:
         """Keep of the rows that the last pass added at ``position`` those of the accepted path; returns cycles."""
-        first = self.first + position
+        first = self.first + self.beside + position
         self.cache.keep([*range(first), *(first + node for node in path)], sequence)
         if self.timer is None or path == list(range(len(path))):
             return 0
@@ -216,7 +217,7 @@ class InterpretedModel(LoadedModel):
         """Cached rows of a sequence, those behind them forgotten; without a cache by its first new position."""
         own = rows.positions[rows.sequences == sequence]
         if kv is not None:
-            self.cache.truncate(min(self.first + kv.length, self.cache.length(sequence)), sequence)
+            self.cache.truncate(min(self.first + self.beside + kv.length, self.cache.length(sequence)), sequence)
         elif len(own):
             self.cache.truncate(int(own[0]), sequence)
         return self.cache.length(sequence)

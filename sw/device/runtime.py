@@ -14,6 +14,7 @@ from gemmule.compiler.program import NO_DRAM, Program, Step
 from gemmule.compiler.programs.greedy_loop import GreedyLoop
 from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.compiler.programs.moves import Moves
+from gemmule.compiler.programs.packed_program import PackedProgram
 from gemmule.compiler.programs.pages_program import PagesProgram
 from gemmule.compiler.programs.prefill import PrefillProgram
 from gemmule.compiler.programs.selecting import Selection
@@ -65,6 +66,8 @@ class LoadedModel:
         """
         self.loop, self.step, self.prefill, self.narrow, self.ahead = loop, step, prefill, narrow, ahead
         self.selection, self.displacement, self.values = selection, 0, values
+        self.pairs = 0
+        """Rows of 4 bits with which the cache begins."""
         self.value_reads = ValueReads() if values else None
         """Of passes under the model's own name, shared by all copies."""
         self.name = name
@@ -89,10 +92,11 @@ class LoadedModel:
         made.ledger, made.name = ledger, name or self.name
         return made
 
-    def displaced(self, by: int) -> Self:
-        """The same model, whose passes find their cache so many bytes further on."""
+    def displaced(self, by: int, pairs: int = 0) -> Self:
+        """The same model, whose passes find their cache so many bytes further on; its first ``pairs`` rows have 4 bits.
+        """
         made = copy.copy(self)
-        made.displacement = by
+        made.displacement, made.pairs = by, pairs
         return made
 
     def kv(self, sequence: int = 0, *, kept: bool = True, pruning: Pruning | None = None) -> ContiguousKV | PagedKV:
@@ -274,6 +278,8 @@ class LoadedModel:
         for address, content in step.inputs:
             self.device.write_dram(address, content.tobytes())
         registers = step.registers
+        if self.pairs and isinstance(program, PackedProgram):
+            registers = program.packed(registers, self.pairs)
         if self.displacement:
             registers = registers.displaced(program.symbols[CACHE], self.displacement)
         self.device.load(program.launch(self.name, NO_DRAM, registers))

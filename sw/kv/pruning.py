@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from gemmule.compiler.ir.pages import Pages
+from gemmule.compiler.kernels.packing import PAIRS, Halves
 from gemmule.numerics import MOST_GUARDED
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import SCORES
@@ -49,6 +50,10 @@ class Pruning:
     values: int | None = None
     """Least 8-bit probability, of 255 for a row's largest one, that meets a value: values that meet none are not
     loaded. None: all are."""
+    four: float | None = None
+    """Of the rows that are kept, the share that has only 4 bits: the least important ones."""
+    halves: str = "values"
+    """What has 4 bits then, one of :class:`gemmule.compiler.kernels.packing.Halves`."""
 
     def __post_init__(self) -> None:
         if self.score not in SCORES:
@@ -74,6 +79,16 @@ class Pruning:
         if self.values is not None and self.score == "pages":
             raise InputError("prune: values does not go with score: pages, whose rows load what they choose: leave one "
                              "out")
+        if self.four is not None and (isinstance(self.four, bool) or not isinstance(self.four, int | float)
+                                      or not 0 < self.four <= 1):
+            raise InputError(f"prune: four must be a share above 0 and up to 1.0, not {self.four!r}: of the rows that "
+                             "are kept, those that have 4 bits")
+        if self.halves not in [one.value for one in Halves]:
+            raise InputError(f"prune: halves must be one of {', '.join(one.value for one in Halves)}, not "
+                             f"{self.halves!r}: what has 4 bits")
+        if self.four is not None and (self.score != "attention" or self.values is not None):
+            raise InputError("prune: four goes with score: attention, which says what is important, and without "
+                             "values: leave one out")
         if isinstance(self.keep, int) and self.keep < self.first + self.last:
             raise InputError(f"prune: keep must be at least first + last = {self.first + self.last} rows, not "
                              f"{self.keep}: keep more, or lower one of these")
@@ -97,6 +112,27 @@ class Pruning:
         """Of so many cached rows, those that are kept."""
         wanted = ceil(self.keep * cached) if isinstance(self.keep, float) else self.keep
         return min(cached, max(wanted, self.first + self.last))
+
+    def pairs(self, cached: int) -> int:
+        """Of so many cached rows, how many pairs are kept with 4 bits."""
+        return int(self.four * self.rows(cached)) // (2 * PAIRS) * PAIRS if self.four else 0
+
+    @property
+    def four_of(self) -> Halves:
+        """What has 4 bits in rows that have."""
+        return Halves(self.halves)
+
+    def stand(self, cached: int) -> int:
+        """Rows of a cache that those kept of so many take: with both halves two of 4 bits take one."""
+        pairs = self.pairs(cached)
+        return self.rows(cached) - 2 * pairs + self.four_of.stand(pairs)
+
+    def spared(self, cached: int, row: int) -> int:
+        """Bytes of the rows that those kept of so many take, of ``row`` bytes each, which passes do not read: half of
+        the values of 4 bits beside keys of 8.
+        """
+        pairs = self.pairs(cached)
+        return (self.four_of.stand(pairs) - pairs) * row // 2
 
     def due(self, cached: int, since: int | None, *, entered: bool) -> bool:
         """Whether it is time to choose, with so many cached rows; ``since``: how many there were the last time.
@@ -155,6 +191,8 @@ def pruning_of(found: Any, where: str) -> Pruning:
                          "`keep: 0.5`")
     if unknown := sorted(set(map(str, found)) - set(names)):
         raise InputError(f"{where} has no key {unknown[0]!r}: keys are {', '.join(names)}")
+    if "halves" in found and "four" not in found:
+        raise InputError(f"{where}: halves says what has 4 bits, and no row has: add four, or leave halves out")
     at_fixed, named = found.get("score") != "pages", set(map(str, found))
     if (at_fixed and "page" in named) or (not at_fixed and "every" in named):
         raise InputError(f"{where}: page is of score: pages alone, and every is not of it: " + (

@@ -39,9 +39,9 @@ class Chooser(Protocol):
     def on(self, model: Any, *, kept: bool) -> Any:
         """A model of the same program on one of the caches."""
 
-    def choose(self, tokens: Sequence[int], before: int, kept: int) -> int:
+    def choose(self, tokens: Sequence[int], before: int, kept: int, pairs: int = 0) -> int:
         """The last ``tokens`` of a text, behind ``before`` rows of the whole cache, choose ``kept`` rows of all these,
-        which go to the kept cache."""
+        which go to the kept cache: the least important ones, ``pairs`` pairs, as rows of 4 bits."""
 
     def move(self, source: int, target: int, rows: int, *, to_kept: bool) -> int:
         """Copy ``rows`` rows of one cache, from ``source`` on, to the other one, from ``target`` on."""
@@ -74,7 +74,7 @@ def choose_rows(chooser: Chooser, pruning: Pruning, ids: Sequence[int], before: 
         raise ValueError(f"{cached} cached rows are more than the {chooser.most} among which this device chooses: take "
                          "a configuration with more select_keys and list_entries, or a shorter text")
     observed = ids[-chooser.observed:]
-    return cycles + chooser.choose(observed, cached - len(observed), kept)
+    return cycles + chooser.choose(observed, cached - len(observed), kept, pruning.pairs(cached))
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,8 @@ class SelectedKV(ContiguousKV):
         self.selections: list[Selection] = []
         self._rows = self._rows_dense = 0
         """Read by passes so far."""
+        self._spared = self._spares = 0
+        """Bytes of these that were not read, so far and by each pass: half of values of 4 bits beside keys of 8."""
         self.saved = SavedValues(model)
 
     def ahead(self, position: int) -> int:
@@ -126,6 +128,7 @@ class SelectedKV(ContiguousKV):
 
     def append(self, rows: int) -> int:
         self._rows += self.length
+        self._spared += self._spares
         self._rows_dense += len(self.ids)
         self.saved.passed(self.length)
         return super().append(rows)
@@ -136,7 +139,8 @@ class SelectedKV(ContiguousKV):
             layers=len(graph.attentions), row_bytes=row_bytes(graph),
             selections=len(made), kept=made[-1].kept if made else 0, cycles=sum(one.cycles for one in made),
             rows=self._rows, rows_dense=self._rows_dense, top_k_cycles=chooser.top_k_cycles + saved.top_k_cycles,
-            top_k_exposed=chooser.top_k_exposed + saved.top_k_exposed, values=self.pruning.values, saved=saved.saved)
+            top_k_exposed=chooser.top_k_exposed + saved.top_k_exposed, values=self.pruning.values,
+            halved=2 * self.pruning.pairs(made[-1].cached) if made else 0, saved=saved.saved + self._spared)
 
     def _choose_if_due(self, *, entered: bool) -> None:
         if self.pruning.due(cached := len(self.ids), self.since, entered=entered):
@@ -150,7 +154,8 @@ class SelectedKV(ContiguousKV):
         if pruning.score != "none":
             self._rows += max(0, cached - self.chooser.observed)
         self.since = cached
-        self._show(kept=True, length=kept)
+        self._show(kept=True, length=pruning.stand(cached))
+        self._spares = pruning.spared(cached, row_bytes(self.model.program.graph))
         self.selections.append(Selection(cached, kept, cycles))
 
     def _show(self, *, kept: bool, length: int) -> None:
@@ -164,7 +169,7 @@ class SelectedKV(ContiguousKV):
             super().rewind(count)
             return
         del self.ids[count:]  # rows of the whole cache are those of the text up to the selection
-        self.since = None
+        self.since, self._spares = None, 0
         self._show(kept=False, length=count)
 
     def borrow(self, model: Any) -> TextKV:

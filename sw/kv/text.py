@@ -46,6 +46,8 @@ class Pruned:
     """Each row chooses pages for itself: there are no selections, and rows that are read are counted row by row."""
     values: int | None = None
     """Least probability that meets a value."""
+    halved: int = 0
+    """Of the rows that the last selection kept, those of 4 bits."""
     saved: int = 0
     """Bytes of values, of the rows that passes have read, that were not loaded."""
 

@@ -17,6 +17,7 @@ from gemmule.compiler.files.model_file import ModelFile, load_model
 from gemmule.compiler.ir import Network, Pages
 from gemmule.compiler.kept import compile_kept, loop_kept, narrow_kept, prefill_kept, selection_kept
 from gemmule.compiler.kernels.head.lent import Lender
+from gemmule.compiler.kernels.packing import Halves
 from gemmule.compiler.passes.map import choices, default_rows
 from gemmule.compiler.place import round_up
 from gemmule.compiler.programs.greedy_loop import GreedyLoop
@@ -271,7 +272,7 @@ class _Imported:
     def __init__(self, path: Path, file: ModelFile, *, shown: str, bundled: bool = False) -> None:
         self.path, self.file, self.shown, self.bundled = path, file, shown, bundled
         self.kept: dict[tuple[Config, int, bool, bool, int, int, int | None, tuple[int, int] | None, Pages | None,
-                              int, int, Lender | None], Placed] = {}
+                              int, Halves | None, int, Lender | None], Placed] = {}
 
     def __call__(self, config: Config, base: int, general: bool = False, looped: bool = False, batch: int = 1,
                  rows: int | None = None, prefill: int | None = 0, pruning: Pruning | None = None, lend: int = 0,
@@ -281,10 +282,11 @@ class _Imported:
         pages = pruning.pages if pruning else None
         always = (pruning.first, pruning.last) if pruning and pruning.selects else None
         values = (pruning.values if pruning else None) or 0
+        packed = pruning.four_of if pruning and pruning.four else None
         if pages and prefill:
             raise InputError(f"--prefill-rows {prefill} does not go with rows that choose pages (score: pages), which "
                              "pass prompts as all rows: use --prefill-rows 0")
-        key = config, base, general, looped, batch, rows, prefill, always, pages, values, lend, borrow
+        key = config, base, general, looped, batch, rows, prefill, always, pages, values, packed, lend, borrow
         if key not in self.kept:
             try:
                 if not choices(graph, config, rows=rows, batch=batch, context=graph.whole_positions, tokens=True):
@@ -294,9 +296,9 @@ class _Imported:
             with working(f"compiling {self.shown} for {config.name}", least=1.0):
                 try:
                     placed = self._with_pages(config, base, rows, pages) if pages else self._place(
-                        config, base, rows, general, looped, batch, values, lend, borrow)
+                        config, base, rows, general, looped, batch, values, packed, lend, borrow)
                 except CompileError as error:
-                    raise (InputError(f"--prune: {error}") if pages or values else
+                    raise (InputError(f"--prune: {error}") if pages or values or packed else
                            self._refused(config, error)) from None
                 if not pages:
                     placed = self._with_narrow(self._with_prefill(placed, prefill))
@@ -315,9 +317,10 @@ class _Imported:
         return Placed(network, program, program.fill(network))
 
     def _place(self, config: Config, base: int, rows: int, general: bool, looped: bool, batch: int, values: int,
-               lend: int, borrow: Lender | None) -> Placed:
+               packed: Halves | None, lend: int, borrow: Lender | None) -> Placed:
         network, effort = self.file.network, default_effort(self.file.network.graph)
-        beside: dict[str, Any] = ({"lend": lend} if lend else {}) | ({"borrow": borrow} if borrow else {})
+        beside: dict[str, Any] = {name: value for name, value in (
+            ("lend", lend), ("borrow", borrow), ("packed", packed)) if value}
         if looped:
             loop = loop_kept(network, self.file.sha256, config, effort=effort, rows=rows, base_address=base)
             return Placed(network, loop.single, loop.fill(network), loop)

@@ -14,7 +14,8 @@ __all__ = ["described", "print_schedules", "pruned_line"]
 def described(schedule: dict[str, Any]) -> str:
     """A schedule's fields as a phrase."""
     when = f"page {schedule['page']}" if schedule["score"] == "pages" else f"every {schedule['every']}"
-    return f"keep {schedule['keep']}, {when}, score {schedule['score']}"
+    four = f", four {schedule['four']} ({schedule['halves']})" if schedule["four"] else ""
+    return f"keep {schedule['keep']}, {when}, score {schedule['score']}{four}"
 
 
 def print_schedules(console: Console, rows: Sequence[dict[str, Any]], dense: dict[str, Any]) -> None:

@@ -186,7 +186,8 @@ def _pruned_line(record: dict[str, Any], pruned: Pruned) -> str:
                 f"{share:.0%} of the KV bytes of the whole cache")
     if not record["selections"]:
         return "pruned cache: the text was too short for a selection, so nothing was dropped"
-    return (f"pruned cache: {record['selections']:,} selections, the last one keeps {kept:,} rows per KV head; "
+    four = f", {pruned.halved:,} of them with 4 bits" if pruned.halved else ""
+    return (f"pruned cache: {record['selections']:,} selections, the last one keeps {kept:,} rows per KV head{four}; "
             f"passes read {share:.0%} of the KV bytes of the whole cache; selections take "
             f"{record['selection_cycles'] / record['cycles']:.1%} of the cycles")
 

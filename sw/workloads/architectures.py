@@ -25,7 +25,7 @@ from gemmule.sw.kv.pruning import Pruning
 from gemmule.sw.models.choices import choose
 from gemmule.sw.workloads.passes import EncoderPasses, Passes, encoding_cycles
 from gemmule.sw.workloads.pruned_cycles import rows_read
-from gemmule.sw.workloads.pruned_passes import Beside, beside, check_pruned, passes_of
+from gemmule.sw.workloads.pruned_passes import Beside, beside, check_pruned, compiled_for, passes_of
 from gemmule.sw.workloads.searched import Searched, searched_layer
 from gemmule.sw.workloads.token_pruning import schedule_record
 
@@ -218,8 +218,8 @@ def _compiled(network: Network, config: Config, work: Work, keep: bool,
         options: dict[str, Any] = {
             "rows": rows, "batch": work.batch, "context": most, "tokens": True, "effort": work.effort,
             "fused": work.fusion == "on", "standard": work.attention == "standard"}
-        if isinstance(work.pruning, Pruning) and work.pruning.values:
-            options["values"] = work.pruning.values
+        if isinstance(work.pruning, Pruning):
+            options |= compiled_for(work.pruning)
         try:
             return (compile_kept(network, name, config, **options) if keep else compile_best(
                 network, config, **options)), rows, most

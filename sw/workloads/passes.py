@@ -14,7 +14,7 @@ from gemmule.compiler.ir import Cache, IntegerInterpreter, Network, PruningInter
 from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.kernels.nonzero import LISTED
 from gemmule.compiler.kernels.virtual import HEAD_WEIGHTS, STATIC, WEIGHTS
-from gemmule.compiler.program import NO_DRAM, Program, Step
+from gemmule.compiler.program import NO_DRAM, Program, Registers, Step
 from gemmule.compiler.programs.encoder_program import EncoderProgram
 from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.isa import CONTROL, Command, Unit
@@ -201,9 +201,7 @@ class Passes(Runs):
         batch = program.batch
         tokens = Rows.ragged(self.random.integers(0, graph.vocab, (batch, rows)).tolist(), [self.position] * batch)
         registers, inputs = program.step(tokens, wanted, [self.cached] * batch)
-        if self.displacement:
-            registers = registers.displaced(program.symbols[CACHE], self.displacement)
-        self._launch(program, tokens, Step(registers, inputs), ideal(
+        self._launch(program, tokens, Step(self._placed(registers), inputs), ideal(
             graph, rows, self.cached, wanted=wanted, tokens=program.tokens, batch=batch))
         if not self.timing_only:
             expected = self.interpreter.forward(tokens, self.cache).reshape(batch, rows, -1)[:, rows - wanted:]
@@ -213,6 +211,10 @@ class Passes(Runs):
                 self.equal &= bool(np.array_equal(found[:, found.shape[1] - wanted:], expected))
         self.cached += rows
         self.position += rows
+
+    def _placed(self, registers: Registers) -> Registers:
+        """Of a pass, with the cache that it sees."""
+        return registers.displaced(self.program.symbols[CACHE], self.displacement) if self.displacement else registers
 
     def layers(self) -> list[dict[str, int]]:
         """Cycles from each layer's first command to the next one's, all passes together."""

@@ -10,6 +10,7 @@ from gemmule.compiler.ir import Rows
 from gemmule.compiler.kernels.attention.pages import MEANS
 from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.kernels.moves import LISTS
+from gemmule.compiler.kernels.packing import PAIR_LISTS, pair_half
 from gemmule.compiler.program import NO_DRAM, Program, Step
 from gemmule.compiler.programs.selecting import Selection
 from gemmule.compiler.search.cost import passes_cost
@@ -64,12 +65,12 @@ def rows_read(pruning: Pruning, context: int) -> int:
     """Cached rows that a pass reads half an interval behind a selection among ``context`` ones."""
     if context <= pruning.whole:
         return context
-    return min(pruning.rows(context) + pruning.every // 2, context)
+    return min(pruning.stand(context) + pruning.every // 2, context)
 
 
 def before_that(pruning: Pruning, context: int) -> tuple[int, int] | None:
-    """Rows of the text at the selection before, and how many it kept; None: there was none."""
-    return (context - pruning.every, pruning.rows(context)) if context > pruning.every else None
+    """Rows of the text at the selection before, and how many those that it kept take; None: there was none."""
+    return (context - pruning.every, pruning.stand(context)) if context > pruning.every else None
 
 
 def check_context(selection: Selection, pruning: Pruning, context: int) -> None:
@@ -106,14 +107,15 @@ def token_cycles(placed: Placed, pruning: Pruning | None, context: int) -> Token
     assert placed.selection is not None
     rows = rows_read(pruning, context)
     chosen = selection_cycles(placed.selection, pruning, context)
-    return TokenCycles(rows=rows, passing=_pass(placed, rows), every=pruning.every, selection=chosen.cycles,
-                       top_k=chosen.top_k, top_k_exposed=chosen.top_k_exposed)
+    return TokenCycles(rows=rows, passing=_pass(placed, rows, pruning.pairs(context)), every=pruning.every,
+                       selection=chosen.cycles, top_k=chosen.top_k, top_k_exposed=chosen.top_k_exposed)
 
 
-def _pass(placed: Placed, context: int) -> int:
-    """One row, by the program that a session takes."""
+def _pass(placed: Placed, context: int, pairs: int = 0) -> int:
+    """One row, by the program that a session takes; of the cached ones ``pairs`` pairs have 4 bits."""
     cached = placed.program.graph.prefix + context
-    return passes_cost(chosen_program(placed.narrow, 1, cached) or placed.program, [(1, cached)])
+    program = chosen_program(placed.narrow, 1, cached) or placed.program
+    return passes_cost(program, [(1, cached)], pairs)
 
 
 def selection_cycles(selection: Selection, pruning: Pruning, context: int) -> SelectionCycles:
@@ -154,6 +156,9 @@ class _Timed:
         self.first = select.graph.prefix
         self.device = Simulator(select.config, dram_bytes=select.base_address + select.size)
         self.device.write_dram(select.symbols[LISTS][0], self._lists(selection.gather.pitch, context, kept).tobytes())
+        if selection.pack:
+            pairs = self._lists(pair_half(select.config, selection.pack.max_positions), context, kept // 2, PAIR_LISTS)
+            self.device.write_dram(select.symbols[PAIR_LISTS][0], pairs.tobytes())
         self.rows = Rows.chain([0] * select.max_rows, max(0, context - select.max_rows)).behind(self.first)
 
     def run(self, program: Program, step: Step) -> Result:
@@ -165,10 +170,10 @@ class _Timed:
     def cost(self, result: Result) -> int:
         return int(result.cycles) + self.select.config.host.launch_cycles
 
-    def _lists(self, pitch: int, context: int, kept: int) -> np.ndarray:
+    def _lists(self, pitch: int, context: int, kept: int, region: str = LISTS) -> np.ndarray:
         """Rising rows of each list, uint16, as a selecting pass leaves them."""
         random = np.random.default_rng(0)
-        lists = np.zeros((self.select.symbols[LISTS][1] // pitch, pitch // 2), dtype="<u2")
+        lists = np.zeros((self.select.symbols[region][1] // pitch, pitch // 2), dtype="<u2")
         for row in lists:
             row[:kept] = np.sort(random.choice(context, kept, replace=False)) + self.first
         return lists

@@ -14,8 +14,9 @@ from gemmule.compiler.kept import selection_kept
 from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.passes.map import default_rows
 from gemmule.compiler.place import round_up
-from gemmule.compiler.program import Program, Step
+from gemmule.compiler.program import Program, Registers, Step
 from gemmule.compiler.programs.model_program import ModelProgram
+from gemmule.compiler.programs.packed_program import PackedProgram, standing_rows
 from gemmule.compiler.programs.selecting import Selection, compile_selection
 from gemmule.sim.result import Result
 from gemmule.sw.device.choosing import DeviceChooser, top_k_cycles
@@ -36,7 +37,7 @@ from gemmule.sw.workloads.pruned_cycles import (
 )
 from gemmule.sw.workloads.values_passes import ValuesPasses, saved_bytes
 
-__all__ = ["Beside", "PrunedPasses", "beside", "check_pruned", "passes_of", "selection_beside"]
+__all__ = ["Beside", "PrunedPasses", "beside", "check_pruned", "compiled_for", "passes_of", "selection_beside"]
 
 
 def check_pruned(pruning: Pruning, *, phase: str, seq: int, rows: int, batch: int, attention: str, fusion: str) -> None:
@@ -70,7 +71,13 @@ class Beside:
     selection: Selection | None = None
     """Where rows are chosen."""
     dense: ModelProgram | None = None
-    """The program that loads all values, where theirs does not."""
+    """The program that loads all values, with 8 bits, where theirs does not."""
+
+
+def compiled_for(pruning: Pruning) -> dict[str, Any]:
+    """Options of the program that passes by a schedule take."""
+    found = {"values": pruning.values, "packed": pruning.four_of if pruning.four else None}
+    return {name: value for name, value in found.items() if value}
 
 
 def beside(network: Network, name: str, program: ModelProgram, pruning: Pruning | None,
@@ -83,7 +90,7 @@ def beside(network: Network, name: str, program: ModelProgram, pruning: Pruning 
     if pruning is None:
         return Beside()
     return Beside(selection_beside(network, name, program, pruning, keep=keep) if pruning.selects else None,
-                  compiling() if pruning.values else None)
+                  compiling() if compiled_for(pruning) else None)
 
 
 def selection_beside(network: Network, name: str, program: ModelProgram, pruning: Pruning, *,
@@ -137,7 +144,7 @@ class PrunedPasses(Passes):
         self.dense = dense or program
         self.selection, self.pruning, self.selected = selection, pruning, SelectionCycles()
         self.dropped: float | None = None
-        self.context = self.passed = self.wanted = 0
+        self.context = self.passed = self.wanted = self.pairs = 0
         if not timing_only:
             dram = np.zeros(select.size, dtype=np.uint8)
             selection.fill(dram, network)
@@ -162,6 +169,12 @@ class PrunedPasses(Passes):
         prefix = self.network.graph.prefix
         self.cached, self.position = prefix + rows_read(self.pruning, length), prefix + length
         self.displacement = self.selection.displacement
+        self.pairs = self.pruning.pairs(length)
+
+    def _placed(self, registers: Registers) -> Registers:
+        if self.pairs and isinstance(self.program, PackedProgram):
+            registers = self.program.packed(registers, self.pairs)
+        return super()._placed(registers)
 
     @property
     def prunes(self) -> bool:
@@ -174,7 +187,7 @@ class PrunedPasses(Passes):
         model = InterpretedModel(TARGET, self.network, Untimed(graph), None)  # type: ignore[arg-type]
         golden = InterpretedChooser(model, pruning, self.selection.select.max_rows)
         chooser = DeviceChooser(_Launches(self), self.selection)
-        before, kept = before_that(pruning, length), pruning.rows(length)
+        before, stand = before_that(pruning, length), pruning.stand(length)
         self._fill(golden.whole, before[0] if before else length)
         if before:
             self._fill(golden.kept, before[1] + length - before[0], self.selection.displacement)
@@ -183,19 +196,30 @@ class PrunedPasses(Passes):
         choose_rows(golden, pruning, tokens, before)
         self.selected = SelectionCycles(cycles, chooser.top_k_cycles, chooser.top_k_exposed)
         self.dropped = golden.dropped[-1] if golden.dropped else None
-        self.equal &= self._same(golden.whole, 0) and self._same(golden.kept, self.selection.displacement)
+        pairs = pruning.pairs(length)
+        self.equal &= self._same(golden.whole, 0) and self._same(golden.kept, self.selection.displacement, pairs)
         self.cache = golden.kept
-        self._fill(self.cache, rows_read(pruning, length) - kept, self.selection.displacement)
+        behind = self.cache.length() - self.network.graph.prefix - stand
+        self._fill(self.cache, rows_read(pruning, length) - stand,
+                   self.selection.displacement - behind * self.program.layout.row)
 
-    def _same(self, cache: Cache, by: int) -> bool:
-        """Whether the rows of a cache, but for the constant ones, are those ``by`` bytes from the program's own."""
-        layout, prefix = self.program.layout, self.network.graph.prefix
+    def _same(self, cache: Cache, by: int, pairs: int = 0) -> bool:
+        """Whether the rows of a cache, but for the constant ones, are those ``by`` bytes from the program's own, where
+        the first ``pairs`` pairs have 4 bits.
+        """
+        layout, prefix, halves = self.program.layout, self.network.graph.prefix, self.pruning.four_of
         begin = self.program.symbols[CACHE][0] + prefix * layout.row + by
         for number, node in enumerate(self.network.graph.attentions):
-            parts = (part[prefix:].reshape(-1, node.kv_heads, node.head_dim) for part in cache.contents(node.name))
-            for at, content in layout.contents(number, *parts):
-                if self.device.read_dram(begin + at, content.size) != content.tobytes():
-                    return False
+            for part, rows in enumerate(cache.contents(node.name)):
+                by_head = rows[prefix:].reshape(-1, node.kv_heads, node.head_dim)
+                for first, some in standing_rows(by_head, pairs, halves, part):
+                    for head in range(node.kv_heads if len(some) else 0):
+                        at = begin + layout.offset(number, head, part) + first * layout.row
+                        size = (len(some) - 1) * layout.row + node.head_dim
+                        found = np.frombuffer(self.device.read_dram(at, size), dtype=np.int8)
+                        found = np.lib.stride_tricks.as_strided(found, (len(some), node.head_dim), (layout.row, 1))
+                        if not np.array_equal(found, some[:, head]):
+                            return False
         return True
 
     def run(self, rows: int, wanted: int) -> None:
@@ -214,7 +238,8 @@ class PrunedPasses(Passes):
         return {
             "kept_rows_by_layer": [kept] * len(graph.attentions), "kept_heads_by_layer": None,
             "kv_bytes_dense": size * context,
-            "kv_bytes": size * rows_read(pruning, context) + self._share(size * chooses) - self._saved(),
+            "kv_bytes": size * rows_read(pruning, context) + self._share(size * chooses) - self._saved()
+                        - (pruning.spared(context, size) if self.prunes else 0),
             "cycles_dense": dense.cycles, "selection_cycles": self.selected.cycles,
             "cycles_with_selection": self.cycles + self._share(self.selected.cycles),
             "topk_cycles": self.selected.top_k + top_k,

@@ -95,7 +95,7 @@ class Statement:
                 return signed(int(self.spm[block + row, column % dim]), 8)
             value = signed(int(self.spm[block + row // 2, column % dim]) >> 4 * (row % 2), 4)
             behind = -(-k // dim) * dim // 2 + (row // dim >> f["group"])
-            return value * (int(self.spm[block + behind, column % dim]) & 15) if scaled else value
+            return value * (int(self.spm[block + behind, column % dim]) & 15) if scaled else value << min(4, f["group"])
 
         for j in range(-(-n // dim) * dim):
             for i in range(m):

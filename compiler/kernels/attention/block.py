@@ -172,12 +172,17 @@ class BlockAttention(AttentionKernel):
                     second.block_contexts(j)
                 if first and j < mapping.blocks:
                     first.block_scores(j)
-            b.control(set_length(LengthReg.LEFT, Source.LENGTH, LengthReg.LEFT, amount=-mapping.turn),
-                      SetDisplacement(CACHE, mapping.turn * self.layout.row, further=True),
-                      *(SetDisplacement(region, size, further=True) for region, size in self.moved.items()))
+            self._move_on()
             if self.keeping:
                 b.control(set_length(LengthReg.ROW, Source.LENGTH, LengthReg.ROW,
                                      amount=mapping.blocks * self.block_rows))
+
+    def _move_on(self) -> None:
+        """From a turn's positions to the next one's."""
+        turn = self.mapping.turn
+        self.b.control(set_length(LengthReg.LEFT, Source.LENGTH, LengthReg.LEFT, amount=-turn),
+                       SetDisplacement(CACHE, turn * self.layout.row, further=True),
+                       *(SetDisplacement(region, size, further=True) for region, size in self.moved.items()))
 
     def _load_blocks(self, second: BlockHead | None, first: BlockHead | None, blocks: range) -> None:
         """Load neighbouring blocks, all of one kind and then of the other: runs in DRAM, not two rows of one bank."""
@@ -295,6 +300,11 @@ class BlockHead(HeadKernel):
                          src1=self.kernel.nobody, dst=self.new_probabilities, dst_stride=self.k.one)
         self.normalise()
 
+    @property
+    def region(self) -> str:
+        """Of the cached rows that are loaded now."""
+        return CACHE
+
     def _left(self, j: int) -> Length:
         """Positions of block ``j`` of a turn."""
         return Length(self.mapping.block, LengthReg.LEFT, j * self.mapping.block)
@@ -314,7 +324,7 @@ class BlockHead(HeadKernel):
         """Load keys (0) or values (1) of the blocks from ``j`` on, the keys perhaps for the second pass."""
         k, layout, block, pair = self.k, self.k.layout, self.mapping.block, self.mapping.pair
         first = k.prefix + j * block
-        self.b.add(Unit.LOAD, f"{self.name}: {('keys', 'values')[part]}", region=CACHE, stride=layout.row,
+        self.b.add(Unit.LOAD, f"{self.name}: {('keys', 'values')[part]}", region=self.region, stride=layout.row,
                    bytes=layout.head, offset=layout.offset(k.number, self.kv, part) + first * layout.row,
                    row=self._slot(2 if again else part, j), row_stride=1, block_stride=block * pair,
                    rows=Length(block * pair, LengthReg.LEFT, j * block))

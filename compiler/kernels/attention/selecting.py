@@ -17,7 +17,7 @@ from gemmule.compiler.kernels.attention.block import BlockAttention, BlockHead, 
 from gemmule.compiler.kernels.attention.shared import CACHE, attention_rows
 from gemmule.compiler.kernels.moves import LISTS, list_pitch
 from gemmule.compiler.kernels.row_blocks import stored
-from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, LengthReg, SetDisplacement
+from gemmule.compiler.kernels.virtual import NO_DYN, At, Bank, Buffer, Builder, LengthReg, SetDisplacement
 from gemmule.config import Config
 from gemmule.control import params, set_length
 from gemmule.isa import (
@@ -37,7 +37,7 @@ from gemmule.isa import (
 )
 from gemmule.timing import ceil_div
 
-__all__ = ["SelectingAttention", "SelectingMapping", "chosen_words", "most_chosen"]
+__all__ = ["SelectingAttention", "SelectingHead", "SelectingMapping", "chosen_words", "most_chosen"]
 
 
 def most_chosen(config: Config, context: int) -> int:
@@ -81,10 +81,10 @@ class SelectingAttention(BlockAttention):
         b.reserve(LISTS, (number + 1) * node.kv_heads * self.list_bytes)
 
     def _head(self, kv: int, statistics: int, sequence: int) -> BlockHead:
-        return _SelectingHead(self, kv, statistics, sequence)
+        return SelectingHead(self, kv, statistics, sequence)
 
 
-class _SelectingHead(BlockHead):
+class SelectingHead(BlockHead):
     """One KV head with the heads that share it."""
 
     kernel: SelectingAttention
@@ -153,17 +153,25 @@ class _SelectingHead(BlockHead):
                      aux=kernel.mapping.first | kernel.mapping.last << 8)
         self._select(SOp.TOP_K, "chosen rows", n=every, k=chosen, dst=listed)
         self._select(SOp.LIST_STORE, "their list", first=listed, dst=self.rows, n=chosen)
-        b.control(set_length(seen, Source.HALF, index=half + 1))
-        number = kernel.number * kernel.node.kv_heads + self.kv
-        b.add(Unit.STORE, f"{self.name}: chosen rows", region=stored(LISTS), offset=number * kernel.list_bytes,
-              stride=config.dim, bytes=config.dim, row=self.rows, row_stride=1, block_stride=1,
-              rows=Length(self.rows.buffer.rows, seen))
+        self._store_list(half + 1, LISTS, self.number * kernel.list_bytes)
         b.control(set_length(seen, amount=b.each - 1, note="the row that is answered"))
+
+    @property
+    def number(self) -> int:
+        """Of the head's list."""
+        return self.kernel.number * self.kernel.node.kv_heads + self.kv
+
+    def _store_list(self, half: int, region: str, offset: int) -> None:
+        """As many rows of the list as a half of the parameter memory says."""
+        dim, seen = self.b.config.dim, LengthReg.SEEN
+        self.b.control(set_length(seen, Source.HALF, index=half))
+        self.b.add(Unit.STORE, f"{self.name}: chosen rows", region=stored(region), offset=offset, stride=dim, bytes=dim,
+                   row=self.rows, row_stride=1, block_stride=1, rows=Length(self.rows.buffer.rows, seen))
 
     def _every(self) -> Length:
         """Cached and new rows, behind the prefix."""
         self.b.control(set_length(LengthReg.LEFT, Source.LENGTH, LengthReg.CONTEXT, amount=self.b.each - self.k.prefix))
         return Length(self.kernel.most, LengthReg.LEFT)
 
-    def _select(self, op: SOp, note: str, *flags: int, **fields: Any) -> None:
-        self.b.add(Unit.SELECT, f"{self.name}: {note}", op=op, flags=flags, **fields)
+    def _select(self, op: SOp, note: str, *flags: int, dyn: tuple[Dyn, int, int] = NO_DYN, **fields: Any) -> None:
+        self.b.add(Unit.SELECT, f"{self.name}: {note}", op=op, flags=flags, dyn=dyn, **fields)

@@ -24,11 +24,13 @@ from gemmule.config import Config
 from gemmule.isa import Dyn, Length, MatrixFlag, MoveFlag, RequantFlag, SoftmaxFlag, Unit, VOp
 from gemmule.timing import ceil_div
 
-__all__ = ["CACHE", "MASKS", "NEW", "OLD", "AttentionKernel", "AttentionMapping", "HeadKernel", "HeadRows",
-           "attention_rows", "load_masks", "load_nobody", "new_region"]
+__all__ = ["CACHE", "MASKS", "NEW", "OLD", "PACKED", "AttentionKernel", "AttentionMapping", "Form", "HeadKernel",
+           "HeadRows",           "attention_rows", "load_masks", "load_nobody", "new_region"]
 
 CACHE, OLD, NEW = "cache", "cache_old", "cache_new"
 """The cache as loads see it; as they do where no pass changes a row; from the first new position on, as stores do."""
+PACKED = "cache_packed"
+"""The cache where rows of 4 bits stand in it, two positions in one."""
 KEPT, PARTLY, TWICE = "kept", "kept in part", "computed twice"
 """What becomes of scores: all stay in the accumulator, those of the first positions, or none."""
 MASKS = "masks"
@@ -183,6 +185,10 @@ class AttentionKernel(ABC):
         return (Dyn.SRC0, *self.new_dyn[1:]) if self.new_dyn is not NO_DYN else NO_DYN
 
 
+Form = Mapping[MatrixFlag, Mapping[str, int]]
+"""Flags of a product with what they stand for, and the fields that go with them."""
+
+
 @dataclass(frozen=True)
 class HeadRows:
     """The rows of a KV head's products: those of the heads that share it."""
@@ -210,6 +216,8 @@ class HeadKernel:
         first = kv * kernel.share
         self.scaling: Mapping[str, Any] = {"mult": int(kernel.score[first, 0]), "shift": int(kernel.score[first, 1])}
         self.sums = At(Buffer(f"{self.name} sums", kernel.groups * self.own.one, Bank.ACCUMULATOR))
+        self.forms: tuple[Form, Form] = ({}, {})
+        """How keys and values stand that are multiplied now."""
         self.maxima = {SoftmaxFlag.ONLINE} if kernel.prefix else set[SoftmaxFlag]()
         """Flags of the rows' maxima: whole octaves, where the prefix makes them rise."""
         self.apart = ceil_div(kernel.prefix, self.b.config.preload) * self.b.config.preload
@@ -223,9 +231,10 @@ class HeadKernel:
     def add_scores(self, keys: At, stride: int, to: At, n: Length, moved: bool = False) -> None:
         """``query @ keys.T``; ``moved``: to the rows at which a loop is."""
         k = self.k
-        self.b.add(Unit.MATRIX, f"{self.name}: scores", flags={MatrixFlag.B_TRANSPOSED},
+        self.b.add(Unit.MATRIX, f"{self.name}: scores", flags={MatrixFlag.B_TRANSPOSED, *self.forms[0]},
                    dyn=(Dyn.DST, LengthReg.ROW, 1) if moved else NO_DYN, a_row=self.own.query, a_stride=k.all,
-                   b_row=keys, b_stride=stride, c_row=to, c_stride=self.own.one, m=self.own.m, n=n, k=k.node.head_dim)
+                   b_row=keys, b_stride=stride, c_row=to, c_stride=self.own.one, m=self.own.m, n=n, k=k.node.head_dim,
+                   **self.forms[0].get(MatrixFlag.B_INT4, {}))
 
     def add_softmax(self, op: VOp, scores: At, n: Length, flags: set[SoftmaxFlag], *, moved: bool = False,
                     **fields: Any) -> None:
@@ -269,9 +278,10 @@ class HeadKernel:
         """``probabilities @ values``, ``more``: added to what there is."""
         k = self.k
         self.b.add(Unit.MATRIX, f"{self.name}: context",
-                   flags={MatrixFlag.A_UNSIGNED} | ({MatrixFlag.ACCUMULATE} if more else set()), a_row=probabilities,
-                   a_stride=self.own.one, b_row=values, b_stride=stride, c_row=self.sums, c_stride=self.own.one,
-                   m=self.own.m, n=k.node.head_dim, k=count)
+                   flags={MatrixFlag.A_UNSIGNED, *self.forms[1]} | ({MatrixFlag.ACCUMULATE} if more else set()),
+                   a_row=probabilities, a_stride=self.own.one, b_row=values, b_stride=stride, c_row=self.sums,
+                   c_stride=self.own.one, m=self.own.m, n=k.node.head_dim, k=count,
+                   **self.forms[1].get(MatrixFlag.B_INT4, {}))
 
     def normalise(self) -> None:
         """The rows' int8 contexts, scaled by the reciprocal of their sums."""

@@ -232,7 +232,7 @@ def _decoded(work: _Work) -> _Ran:
     from gemmule.compiler.kept import compile_kept
     from gemmule.io.progress import stderr
     from gemmule.sw.kv.pruning import Pruning
-    from gemmule.sw.workloads.pruned_passes import beside, passes_of
+    from gemmule.sw.workloads.pruned_passes import beside, compiled_for, passes_of
 
     begin, seq, rows = time.perf_counter(), work.seq, work.rows
     pruning = work.pruning if isinstance(work.pruning, Pruning) else None
@@ -240,7 +240,7 @@ def _decoded(work: _Work) -> _Ran:
         compile_kept, work.network, work.name, work.device, batch=work.batch, effort=work.effort, fused=work.fused,
         standard=work.standard, rows=min(rows, seq) if work.phase == "prefill" else rows)
     with stderr.status("compiling"):
-        program = compiling(values=pruning.values) if pruning and pruning.values else compiling()
+        program = compiling(**compiled_for(pruning)) if pruning else compiling()
         others = beside(work.network, work.name, program, pruning, compiling)
     compiled = time.perf_counter()
     how = work.backend, work.seed, work.timing_only

@@ -70,6 +70,8 @@ def b_of(spm, f, dim):
             if f["flags"] & SCALES:
                 row = block + up(f["k"], dim) * dim // 2 + (k // dim >> f["group"])
                 b[k, n] *= int(spm[row, outer % dim]) & 15
+            else:
+                b[k, n] <<= min(4, f["group"])
     return b
 
 
@@ -321,7 +323,7 @@ def random_work(rng, dim, preload, flags, *, gap=None):
         "m": min(m, COLUMN_BLOCK), "n": n, "k": k, "flags": flags, "zero": 0,
         "a_row": int(pick(0, 200)), "a_stride": int(pick(0, 64)),
         "b_row": even(0, 200), "b_stride": even(0, 64),
-        "c_row": REGION * int(pick(0, 2)), "c_stride": COLUMN_BLOCK, "group": int(rng.choice([0, 1, 2, 15])),
+        "c_row": REGION * int(pick(0, 2)), "c_stride": COLUMN_BLOCK, "group": int(rng.choice([0, 1, 2, 4, 15])),
         "apart": int(not flags & (OS | REUSE) and rng.random() < 0.2),
     }, gap=int(rng.choice([0, 0, 0, pick(0, 3 * dim)])) if gap is None else gap, alone=rng.random() < 0.05)
 

@@ -150,10 +150,10 @@ def test_reset_in_the_middle(flags, cycle):
     play(small(4, 2), works if cycle % 4 == 1 else works[2:], 11, before=(fixed(4, flags, m=8, n=8, k=8), cycle))
 
 
-def mutant(monkeypatch, module, name, changed):
+def mutant(monkeypatch, module, name, changed, works=None):
     monkeypatch.setattr(module, name, changed)
     with pytest.raises(AssertionError):
-        play(small(4, 2), [Work(fixed(4, flags)) for flags in (0, B_T, INT4 | SCALES, OS, OS)], 8)
+        play(small(4, 2), works or [Work(fixed(4, flags)) for flags in (0, B_T, INT4 | SCALES, OS, OS)], 8)
 
 
 @pytest.mark.parametrize(("was", "now"), [
@@ -181,7 +181,18 @@ def test_bench_finds_early_sums(monkeypatch):
 def test_bench_finds_scales_that_are_not_used(monkeypatch):
     real = unpack_module.Mux
     mutant(monkeypatch, unpack_module, "Mux",
-           lambda bit, one, zero: zero if isinstance(zero, int) and zero == 1 else real(bit, one, zero))
+           lambda bit, one, zero: zero if _is_shifted(zero) else real(bit, one, zero))
+
+
+def test_bench_finds_nibbles_that_are_not_shifted(monkeypatch):
+    real = unpack_module.Mux
+    mutant(monkeypatch, unpack_module, "Mux",
+           lambda bit, one, zero: real(bit, one, 1 if _is_shifted(zero) else zero),
+           [Work(fixed(4, INT4, group=4)), Work(fixed(4, INT4 | B_T, group=4))])
+
+
+def _is_shifted(value):
+    return getattr(value, "operator", "") == "<<"
 
 
 def test_rejects_other_timing():

@@ -1,0 +1,146 @@
+"""Rows of a cache as rows of 4 bits: of two rows, which two lists name, each the upper half, in one row of bytes.
+
+Where values alone have 4 bits, keys are copied as they are, in the order of the nibbles. Rows come to the accumulator,
+where they are rounded to 16ths; those of the low nibbles then go through a table, and the sum of both is a byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+
+import numpy as np
+
+from gemmule.compiler.kernels.attention.kv_layout import KvLayout
+from gemmule.compiler.kernels.moves import FROM, PART, TO, list_count, list_pitch, rows_loop
+from gemmule.compiler.kernels.virtual import (
+    At,
+    Bank,
+    Buffer,
+    Item,
+    LengthReg,
+    Loop,
+    SetDisplacement,
+    Value,
+    VirtualCommand,
+)
+from gemmule.config import Config
+from gemmule.isa import Length, MoveFlag, RequantFlag, SOp, Unit, VOp
+from gemmule.numerics import BYTE_TABLE_ENTRIES, HALF_BITS, LEAST_HALF, MOST_HALF
+from gemmule.timing import ceil_div
+
+__all__ = ["NIBBLES", "PAIRS", "TO_KEYS", "Halves", "PAIR_LISTS", "nibble_table", "packed_rows", "pair_half"]
+
+PAIR_LISTS = "lists of pairs"
+"""Region: for each layer and KV head the rows of the low nibbles, then those of the high ones, uint16."""
+NIBBLES = "nibbles"
+"""Region of the table that makes a number's lower four bits of it."""
+TO_KEYS = TO + " keys"
+"""The target, where keys of 8 bits are stored."""
+PAIRS = 16
+"""Rows of 4 bits come in so many pairs."""
+LOWER = (1 << HALF_BITS) - 1
+
+
+class Halves(Enum):
+    """What has 4 bits in rows that have."""
+
+    VALUES = "values"
+    BOTH = "both"
+    """Keys too."""
+
+    def stand(self, pairs: int) -> int:
+        """Rows of a cache that so many pairs take."""
+        return pairs if self is Halves.BOTH else 2 * pairs
+
+
+def nibble_table() -> np.ndarray:
+    """uint8 [256]"""
+    return (np.arange(BYTE_TABLE_ENTRIES) & LOWER).astype(np.uint8)
+
+
+def pair_half(config: Config, context: int) -> int:
+    """Bytes from the rows of the low nibbles to those of the high ones; twice so many to the next head's."""
+    return list_pitch(config, ceil_div(context, 2))
+
+
+def packed_rows(config: Config, layout: KvLayout, context: int, halves: Halves) -> Iterator[Item]:
+    """Pairs of rows to the first places, KV head by KV head."""
+    heads, table = max(1, layout.joined), At(Buffer("nibbles", BYTE_TABLE_ENTRIES // config.dim, Bank.STATE))
+    yield VirtualCommand(unit=Unit.LOAD, note="nibbles", region=NIBBLES, fields={
+        "row": table, "block_stride": 1, "rows": 1, "bytes": BYTE_TABLE_ENTRIES})
+    yield VirtualCommand(unit=Unit.VECTOR, op=VOp.TABLE, note="nibbles", fields={"src0": table})
+    body: list[Item] = []
+    for head in range(heads):
+        body += _head(config, layout, context, head, halves)
+    further = {PAIR_LISTS + PART: 2 * heads * pair_half(config, context)}
+    run = layout.pitch if layout.joined else 2 * layout.pitch
+    further |= dict.fromkeys((FROM, *(target + PART for target in _targets(halves))), run)
+    yield Loop(body=(*body, *(SetDisplacement(region, amount, further=True) for region, amount in further.items())),
+               times=Length(list_count(layout) // heads), note="keys and values of every head")
+
+
+def _block(config: Config, groups: int) -> int:
+    """Pairs of a turn, a power of two: keys and values of both rows take half of the accumulator at most."""
+    return 1 << min(32, max(1, config.acc_rows // (8 * groups))).bit_length() - 1
+
+
+def _targets(halves: Halves) -> tuple[str, ...]:
+    return (TO,) if halves is Halves.BOTH else (TO, TO_KEYS)
+
+
+def _head(config: Config, layout: KvLayout, context: int, head: int, halves: Halves) -> Iterator[Item]:
+    """Of one head of a run, or of the two runs of a head."""
+    groups = ceil_div(layout.head, config.dim)
+    block, half = _block(config, groups), pair_half(config, context)
+    pairs, size = Length(block, LengthReg.LEFT), ceil_div(2 * block, config.dim) * config.dim
+    body: list[Item] = []
+    for side in range(2):
+        listed = At(Buffer(f"list {side}", size // config.dim, Bank.STATE))
+        body.append(VirtualCommand(unit=Unit.LOAD, note="rows of pairs", region=PAIR_LISTS, fields={
+            "offset": (2 * head + side) * half, "row": listed, "block_stride": 1, "rows": 1, "bytes": size}))
+        body.append(VirtualCommand(unit=Unit.SELECT, op=SOp.LIST_LOAD, note="to the list", fields={
+            "src0": listed, "dst": side * block, "n": pairs}))
+    for part, name in enumerate(("keys", "values")):
+        write = _part if part or halves is Halves.BOTH else _copies
+        body += write(layout, name, layout.offset(0, head, part), groups, block, context - 1)
+    steps = dict(zip(_targets(halves), (layout.row, 2 * layout.row), strict=False))
+    yield from rows_loop({PAIR_LISTS: 2} | steps, block, body, "pairs")
+
+
+def _copies(layout: KvLayout, name: str, place: int, groups: int, block: int, last: int) -> Iterator[Item]:
+    """Both rows of a turn's pairs as they are, one behind the other."""
+    both = [At(Buffer(f"{name} {side}", groups * block, Bank.OPERAND)) for side in ("low", "high")]
+    move: dict[str, Value] = {"bytes": layout.head, "row_stride": 1, "block_stride": block,
+                              "rows": Length(block, LengthReg.LEFT)}
+    for side, at in enumerate(both):
+        yield VirtualCommand(unit=Unit.LOAD, note=name, region=FROM, flags=frozenset({int(MoveFlag.INDEXED)}), fields={
+            **move, "row": at, "offset": place, "stride": layout.row, "list": side * block, "last_index": last})
+    for side, at in enumerate(both):
+        yield VirtualCommand(unit=Unit.STORE, note=name, region=TO_KEYS, fields={
+            **move, "row": at, "offset": place + side * layout.row, "stride": 2 * layout.row})
+
+
+def _part(layout: KvLayout, name: str, place: int, groups: int, block: int, last: int) -> Iterator[Item]:
+    """Keys or values of a turn's pairs."""
+    pairs, rows = Length(block, LengthReg.LEFT), groups * block
+    wide = [At(Buffer(f"{name} {side}", rows, Bank.ACCUMULATOR)) for side in ("low", "high")]
+    halves = [At(Buffer(f"{name} {side} halves", rows, Bank.OPERAND)) for side in ("low", "high")]
+    packed = At(Buffer(f"{name} packed", rows, Bank.RESULT))
+    move: dict[str, Value] = {"offset": place, "stride": layout.row, "bytes": layout.head, "row_stride": 1,
+                              "block_stride": block, "rows": pairs}
+    for side, at in enumerate(wide):
+        yield VirtualCommand(unit=Unit.LOAD, note=name, region=FROM, flags=frozenset(map(int, (
+            MoveFlag.ACCUMULATOR, MoveFlag.NARROW, MoveFlag.INDEXED))), fields={
+                **move, "row": at, "list": side * block, "last_index": last})
+    shared: dict[str, Value] = {"m": pairs, "n": layout.head, "src0_stride": block, "dst_stride": block}
+    limits = (LEAST_HALF & 255) | MOST_HALF << 8
+    for side, (at, to) in enumerate(zip(wide, halves, strict=True)):
+        flags = {RequantFlag.CLAMP} | (set() if side else {RequantFlag.LOOKUP})
+        yield VirtualCommand(unit=Unit.VECTOR, op=VOp.REQUANT, note=f"upper halves of {name}",
+                             flags=frozenset(map(int, flags)),
+                             fields={**shared, "src0": at, "dst": to, "mult": 1, "shift": HALF_BITS, "aux": limits})
+    low, high = halves
+    yield VirtualCommand(unit=Unit.VECTOR, op=VOp.ADD, note=f"pairs of {name}", fields={
+        **shared, "src0": high, "src1": low, "dst": packed, "mult": 1 << HALF_BITS, "aux": 1, "shift": 0})
+    yield VirtualCommand(unit=Unit.STORE, note=f"pairs of {name}", region=TO, fields={**move, "row": packed})

@@ -1,0 +1,72 @@
+"""The program that makes rows of 4 bits of a cache's rows, two in one, by lists of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gemmule.compiler.kernels.attention.kv_layout import KvLayout
+from gemmule.compiler.kernels.attention.shared import CACHE
+from gemmule.compiler.kernels.moves import FROM, TO, list_count
+from gemmule.compiler.kernels.packing import NIBBLES, PAIR_LISTS, TO_KEYS, Halves, packed_rows, pair_half
+from gemmule.compiler.kernels.virtual import LengthReg
+from gemmule.compiler.layout import Region
+from gemmule.compiler.passes.entry import Lowered, straight
+from gemmule.compiler.passes.footprints import Bounds
+from gemmule.compiler.program import Registers
+from gemmule.compiler.programs.moves import MoveEntry, MoveProgram
+from gemmule.config import Config
+from gemmule.numerics import BYTE_TABLE_ENTRIES
+
+__all__ = ["PACK", "PackEntry", "PackProgram"]
+
+PACK = "pack"
+"""Region of the program's image."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackProgram(MoveProgram):
+    """Pairs of rows of one cache to the first rows of another."""
+
+    halves: Halves
+    keys: int | None
+    """Base register of the other one where keys are stored, if not with values."""
+
+    def between(self, source: Region, target: Region, rows: int) -> Registers:
+        beside = {} if self.keys is None else {self.keys: target}
+        return self.place(windows={self.source: source, self.target: target} | beside,
+                          lengths={LengthReg.ROWS: rows})
+
+    def extremes(self) -> list[Registers]:
+        """Registers of launches at the ends of what they may hold."""
+        window = self.window(0, 0)
+        return [self.between(window, window, pairs) for pairs in sorted({1, 33, self.max_positions // 2})
+                if pairs <= self.max_positions // 2]
+
+
+class PackEntry(MoveEntry[PackProgram]):
+    """What compiles to a :class:`PackProgram`."""
+
+    name = image = PACK
+
+    def __init__(self, config: Config, layout: KvLayout, context: int, halves: Halves) -> None:
+        super().__init__(config, layout, 1, context)
+        self.halves = halves
+
+    def lower(self) -> Lowered:
+        return straight(packed_rows(self.config, self.layout, self.context, self.halves))
+
+    def regions(self) -> Mapping[str, int]:
+        """A turn may read a row of the device beyond its list."""
+        lists = 2 * list_count(self.layout) * pair_half(self.config, self.context)
+        return {PAIR_LISTS: lists + self.config.dim, NIBBLES: BYTE_TABLE_ENTRIES}
+
+    def limit(self) -> Bounds:
+        return {LengthReg.ROWS: (0, self.context // 2), LengthReg.LEFT: (0, self.context // 2)}
+
+    def build(self) -> PackProgram:
+        used = {register: region for region, register in self.bases.items() if region in (PAIR_LISTS, NIBBLES)}
+        return PackProgram(
+            **self.standing(used, [CACHE, PAIR_LISTS, NIBBLES]), max_positions=self.context, batch=self.batch,
+            layout=self.layout, source=self.bases[FROM], target=self.bases[TO], halves=self.halves,
+            keys=self.bases.get(TO_KEYS))
