@@ -72,11 +72,11 @@ def _refuse(backend: str | Opener, pair: Pair, *, general: bool, launch: str, in
                          "--draft-lengths confidence")
     if one_pass and (batch > 1 or looped or pruning):
         what = f"--batch {batch}" if batch > 1 else f"--launch {launch}" if looped else "--prune"
-        raise InputError(f"--method parallel takes one text with its whole cache, a pass a launch, not {what}: drop "
-                         "one of the two")
+        raise InputError("--method parallel and joined take one text with its whole cache, a pass a launch, not "
+                         f"{what}: drop one of the two")
     if one_pass and pair.one_pass is None:
-        raise InputError(f"--method parallel needs a drafter that was trained on the hidden rows of {pair.name}: take "
-                         "--model smollm2, or another --method")
+        raise InputError("--method parallel and joined need a drafter that was trained on the hidden rows of "
+                         f"{pair.name}: take --model smollm2, or another --method")
 
 
 class Session:
@@ -120,7 +120,7 @@ class Session:
         draft = pair.draft(config, size, general, looped, batch, rows, prefill) if pair.draft else None
         drafter, step = None, None
         if source and target.program.lends:
-            drafter = source.place(config, size, prefill=prefill, borrow=Lender(
+            drafter = source.place(config, size, True, prefill=prefill, borrow=Lender(
                 target.program.lends, target.program.symbols[LENT]))
             size = round_up(size + len(drafter.dram), ALIGN)
         if draft:
