@@ -1,5 +1,6 @@
 """Drafters with torch: `make parity`. Runs resume to the same bytes, and a drafter is an ordinary causal network."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
+from safetensors import safe_open
 from torch import Tensor
 
 from gemmule.sw.training.drafters import networks, recipe, tiny
@@ -15,6 +17,7 @@ from gemmule.sw.training.drafters.judging import ranks_of
 from gemmule.sw.training.drafters.packed import Pack
 from gemmule.sw.training.drafters.ranks import TOP
 from gemmule.sw.training.drafters.run import run
+from gemmule.sw.training.drafters.start import continued, open_start
 from gemmule.sw.training.drafters.target import Target
 from gemmule.sw.training.drafters.training import HeadLoss
 from gemmule.sw.training.drafters.writing import Pool, covered, frequent
@@ -55,6 +58,65 @@ def test_a_run_gives_the_same_bytes_again_and_when_it_resumes(pack, done, tmp_pa
     assert len(weights(done)) == len(recipe.KINDS)
     with pytest.raises(ValueError, match="are of another recipe or seed"):
         run(replace(tiny.RECIPE, seed=2), pack, tmp_path / "broken", tmp_path / "other")
+
+
+@pytest.fixture(scope="module")
+def later(pack: Pack, done: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a run wrote that continues one of the drafters."""
+    folder = tmp_path_factory.mktemp("later")
+    start = open_start(done, SECOND.kinds, SECOND.network)
+    run(continued(SECOND, start), pack, folder / "out", folder / "work", start=start)
+    return folder / "out"
+
+
+SECOND = replace(tiny.RECIPE, seed=2, kinds=("parallel",))
+
+
+def test_a_continued_run_begins_with_the_weights_and_gives_the_same_bytes_again(pack, done, later, tmp_path):
+    start = open_start(done, SECOND.kinds, SECOND.network)
+    plan = continued(SECOND, start)
+    run(plan, pack, tmp_path / "none", tmp_path / "work of none", stop_after=0, start=start)
+    with safe_open(tmp_path / "none" / "parallel.safetensors", "np") as file, \
+            safe_open(done / "parallel.safetensors", "np") as before:
+        assert set(file.keys()) == set(before.keys())
+        assert all((file.get_tensor(name) == before.get_tensor(name)).all() for name in before.keys())  # noqa: SIM118
+    run(plan, pack, tmp_path / "again", tmp_path / "work", start=start)
+    assert weights(tmp_path / "again") == weights(later)
+    assert list(weights(later)) == ["parallel.safetensors"]
+    assert weights(later)["parallel.safetensors"] != weights(done)["parallel.safetensors"]
+    run(plan, pack, tmp_path / "broken", tmp_path / "other", stop_after=3, start=start)
+    run(plan, pack, tmp_path / "broken", tmp_path / "other", start=start)
+    assert weights(tmp_path / "broken") == weights(later)
+    for folder in (later, tmp_path / "broken"):
+        points = json.loads((folder / "curve.json").read_text())
+        ended = json.loads((done / "curve.json").read_text())[-1]
+        assert points[0]["step"] == 0
+        assert points[0]["tokens"] == ended["tokens"] < points[1]["tokens"]
+        assert points[0]["judged"] == {"parallel": ended["judged"]["parallel"]}  # the same texts judge
+        assert len({point["step"] for point in points}) == len(points)
+
+
+def test_a_continued_run_asks_nothing_that_judges(pack, done, later):
+    judging = Pool.load(done / "held_out.npz")
+    head, turn = len(pack.before), len(pack.turn)
+
+    def asked(pool: Pool) -> set[tuple[int, ...]]:
+        (tokens,), (starts,) = pool.tokens, pool.starts
+        return {tuple(text[head:start - turn].tolist()) for text, start in zip(tokens, starts.tolist())}
+
+    first, second = (Pool.load(folder.with_name("work") / "given.npz") for folder in (done, later))
+    assert asked(second) != asked(first)
+    assert not asked(second) & asked(judging)
+
+
+def test_what_cannot_be_continued_is_refused(pack, done, tmp_path):
+    start = open_start(done, SECOND.kinds, SECOND.network)
+    with pytest.raises(ValueError, match="must name the weights that the run begins with"):
+        run(SECOND, pack, tmp_path / "out", tmp_path / "work", start=start)
+    with pytest.raises(ValueError, match="start from weights of the same network"):
+        open_start(done, SECOND.kinds, replace(SECOND.network, parallel_inner=32))
+    with pytest.raises(ValueError, match=r"lacks held_out.npz, eagle.safetensors: --start must be"):
+        open_start(tmp_path, ["eagle"], SECOND.network)
 
 
 def test_greedy_text_is_what_the_target_says_to_it(pack):
@@ -159,14 +221,21 @@ def test_the_vocabulary_is_what_answers_hold_most_often():
     assert covered(pool, torch.tensor([4, 9]), 12) == 0.5
 
 
-def test_collecting_fills_the_page(pack, done, tmp_path):
+def test_collecting_fills_the_page(pack, done, later, tmp_path):
     docs = tmp_path / "docs"
     for folder in ("results", "img"):
         (docs / folder).mkdir(parents=True)
     (docs / "drafters.md").write_text((ROOT / "docs" / "drafters.md").read_text())
-    record = collect(done, pack, tmp_path / "weights", docs, texts=2)
+    with pytest.raises(ValueError, match="continues another run: give that one before it"):
+        collect([later], pack, tmp_path / "weights", docs, texts=2)
+    with pytest.raises(ValueError, match="does not continue"):
+        collect([done, done], pack, tmp_path / "weights", docs, texts=2)
+    record = collect([done, later], pack, tmp_path / "weights", docs, texts=2)
     assert list(record["drafters"]) == list(recipe.KINDS)
     assert {path.stem for path in (tmp_path / "weights").iterdir()} == set(recipe.KINDS)
-    assert "Not yet" not in (docs / "drafters.md").read_text()
+    page = (docs / "drafters.md").read_text()
+    assert "Run 2 continues *one pass, two layers*" in page
+    assert f"{record['drafters']['parallel']['tokens']:,} tokens seen" in " ".join(page.split())
+    assert record["drafters"]["parallel"]["tokens"] > record["drafters"]["eagle"]["tokens"]
     for one in record["drafters"].values():
         assert one["bytes_int8"] < 2 * one["parameters"]

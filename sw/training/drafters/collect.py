@@ -1,8 +1,9 @@
-"""Measure what a run brought back, and write weights, record, figure and page.
+"""Measure what runs brought back, and write weights, record, figure and page.
 
-    python -m gemmule.sw.training.drafters.collect --run DIR --pack DIR
+    python -m gemmule.sw.training.drafters.collect --run DIR [DIR ...] --pack DIR
 
-``DIR`` is the run's ``--out``. Weights become int8 by row; on a few texts they are measured again on the CPU, as they
+``--run`` takes the ``--out`` of a run and of those that continue it, in their order; each drafter comes from the last
+run that trained it. Weights become int8 by row; on a few texts they are measured again on the CPU, as they
 came and in int8. Trees are chosen on the held-out texts and measured on the requests, which nothing was chosen on.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from gemmule.sw.training.drafters.packed import Pack, read_pack
 from gemmule.sw.training.drafters.page import write_page
 from gemmule.sw.training.drafters.ranks import TOP, Ranks, grow, load_ranks, summary
 from gemmule.sw.training.drafters.recipe import KINDS, NetworkRecipe
+from gemmule.sw.training.drafters.start import mark_of
 from gemmule.sw.training.drafters.target import Target
 from gemmule.sw.training.drafters.writing import Pool
 
@@ -60,37 +63,55 @@ def rounded(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.rint(weights / scale).clip(-LEVELS, LEVELS).astype(np.int8), scale[:, 0]
 
 
-def collect(run: Path, pack: Pack, weights: Path, docs: Path, texts: int) -> dict[str, Any]:
+def collect(runs: Sequence[Path], pack: Pack, weights: Path, docs: Path, texts: int) -> dict[str, Any]:
     """Write everything; the record.
 
     Raises:
-        ValueError: ``run`` lacks a file, or its weights are of another target.
+        ValueError: a run lacks a file, its weights are of another target, or it does not continue the one before.
     """
-    needed = ["run.json", "curve.json", "ranks.npz", "held_out.npz", *(f"{kind}.safetensors" for kind in KINDS)]
-    if missing := [name for name in needed if not (run / name).exists()]:
-        raise ValueError(f"{run}: lacks {', '.join(missing)}: it must be what a run wrote with --out")
-    told: dict[str, Any] = json.loads((run / "run.json").read_text(encoding="utf-8"))
-    target = Target(pack, torch.device("cpu"), told["recipe"]["network"]["depths"])
-    some = _some(Pool.load(run / "held_out.npz"), texts)
+    told = [_told(run) for run in runs]
+    for before, run, one in zip((None, *runs), runs, told):
+        start = one["recipe"]["start"]
+        if start != (mark_of(before, one["recipe"]["kinds"]) if before else None):
+            raise ValueError(f"{run}: does not continue {before}: give a run and those that continue it, in their order"
+                             if before else f"{run}: continues another run: give that one before it")
+    network = told[0]["recipe"]["network"]
+    target = Target(pack, torch.device("cpu"), network["depths"])
+    some = _some(Pool.load(runs[0] / "held_out.npz"), texts)
     weights.mkdir(parents=True, exist_ok=True)
-    of_run, drafters = load_ranks(run / "ranks.npz"), dict[str, Any]()
-    record: dict[str, Any] = {**told, "curve": json.loads((run / "curve.json").read_text(encoding="utf-8")),
-                              "target_parameters": sum(value.size for value in pack.tensors.values()), "drafters": {}}
-    for kind in KINDS:
-        drafter = load_drafter(run / f"{kind}.safetensors", target)
-        as_came = ranks_of({kind: drafter}, target, some, told["recipe"]["network"]["positions"], chunk=2)[kind]
-        size = _write_int8(kind, drafter, told, weights)
-        in_int8 = ranks_of({kind: drafter}, target, some, told["recipe"]["network"]["positions"], chunk=2)[kind]
+    curve = [{"run": number} | point for number, run in enumerate(runs, 1)
+             for point in json.loads((run / "curve.json").read_text(encoding="utf-8"))]
+    drafters = dict[str, Any]()
+    record: dict[str, Any] = {"runs": told, "curve": curve, "drafters": drafters,
+                              "target_parameters": sum(value.size for value in pack.tensors.values())}
+    for kind in told[0]["recipe"]["kinds"]:
+        run, of_it = [(run, one) for run, one in zip(runs, told) if kind in one["recipe"]["kinds"]][-1]
+        drafter, ranks = load_drafter(run / f"{kind}.safetensors", target), load_ranks(run / "ranks.npz")[kind]
+        as_came = ranks_of({kind: drafter}, target, some, network["positions"], chunk=2)[kind]
+        size = _write_int8(kind, drafter, of_it, weights)
+        in_int8 = ranks_of({kind: drafter}, target, some, network["positions"], chunk=2)[kind]
         drafters[kind] = {
-            "parameters": sum(one.numel() for one in drafter.parameters()), "head_parameters": drafter.head.numel(),
-            "bytes_int8": size, "judged": _judged(of_run[kind]), "trees": _trees(of_run[kind]),
+            "tokens": of_it["tokens"], "parameters": sum(one.numel() for one in drafter.parameters()),
+            "head_parameters": drafter.head.numel(), "bytes_int8": size, "judged": _judged(ranks),
+            "trees": _trees(ranks),
             "on_the_cpu": {"texts": texts, "as_it_came": summary(as_came), "int8": summary(in_int8)}}
         print(f"{kind}: requests {drafters[kind]['judged']['requests']['reached'][0]:.3f}, on the CPU "
               f"{summary(as_came)['reached'][0]:.3f}, in int8 {summary(in_int8)['reached'][0]:.3f}", flush=True)
-    record["drafters"] = drafters
     write_atomically(docs / "results" / "drafters.json", json.dumps(record, indent=1) + "\n")
     write_page(docs)
     return record
+
+
+def _told(run: Path) -> dict[str, Any]:
+    """What a run says of itself; those of before could not be continued and trained all drafters."""
+    if not (run / "run.json").exists():
+        raise ValueError(f"{run}: lacks run.json: it must be what a run wrote with --out")
+    told: dict[str, Any] = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    told = {"tokens_before": 0} | told | {"recipe": {"kinds": list(KINDS), "start": None} | told["recipe"]}
+    needed = ["curve.json", "ranks.npz", "held_out.npz", *(f"{kind}.safetensors" for kind in told["recipe"]["kinds"])]
+    if missing := [name for name in needed if not (run / name).exists()]:
+        raise ValueError(f"{run}: lacks {', '.join(missing)}: it must be what a run wrote with --out")
+    return told
 
 
 def _judged(ranks: Ranks) -> dict[str, Any]:
@@ -136,7 +157,8 @@ def _write_int8(kind: str, drafter: Drafter, told: dict[str, Any], folder: Path)
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--run", type=Path, required=True, help="what the run wrote with --out")
+    parser.add_argument("--run", type=Path, nargs="+", required=True,
+                        help="what a run wrote with --out, and those that continue it")
     parser.add_argument("--pack", type=Path, required=True, help="what `pack` wrote")
     parser.add_argument("--weights", type=Path, default=Path("build/drafters/weights"), help="where int8 files go")
     parser.add_argument("--docs", type=Path, default=Path("docs"), help="where record, figure and page go")

@@ -65,9 +65,10 @@ def main() -> None:
     parser.add_argument("--model", choices=PUBLISHED, default="smollm2")
     parser.add_argument("--out", type=Path, required=True, help="a folder for the pack's files")
     parser.add_argument("--parts", type=int, default=3, help="files that the target's tensors are cut into")
+    parser.add_argument("--seed", type=int, default=1, help="another one chooses other requests")
     args = parser.parse_args()
     try:
-        for path in pack(args.model, args.out, parts=args.parts):
+        for path in pack(args.model, args.out, args.seed, args.parts):
             print(f"{path.stat().st_size / 2**20:6.1f} MiB  {path}")
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -24,6 +24,8 @@ FIGURE = "drafters.svg"
 COST_OF_ROW = 0.06 / 15
 """What a further row adds to a pass of the target on ``base``, in passes of one row."""
 NAMES = {"eagle": "sequential, one layer", "parallel": "one pass, two layers", "medusa": "Medusa's heads"}
+MOST_POINTS = 10
+"""Of the learning curve that the table has."""
 GROUPS = ("code", "chat", "grounded", "rewrite", "requests", "held out")
 
 
@@ -48,7 +50,7 @@ def sizes(done: dict[str, Any]) -> str:
 
 def positions(done: dict[str, Any]) -> str:
     """Acceptance by position on the requests."""
-    count = done["recipe"]["network"]["positions"]
+    count = done["runs"][0]["recipe"]["network"]["positions"]
     return table(("first tokens right", *(str(at + 1) for at in range(count))), [
         (NAMES[kind], *(f"{share:.1%}" for share in one["judged"]["requests"]["reached"]))
         for kind, one in done["drafters"].items()])
@@ -75,23 +77,34 @@ def steps(done: dict[str, Any]) -> str:
 
 
 def training(done: dict[str, Any]) -> str:
-    """What was trained on, for how long, where."""
-    texts, last = done["texts"], done["curve"][-1]
-    return wrapped(f"{texts['answer tokens']:,} tokens of answers ({texts['chat texts']:,} to invented prompts, "
-            f"{texts['texts about texts and code']:,} to requests about texts and code); {done['step']:,} steps over "
-            f"{done['tokens']:,} tokens; {last['seconds']:.0f} seconds in all, texts and measurements included, on "
-            f"{done['machine']['device']} with torch {done['machine']['torch']}.")
+    """What each run was trained on, for how long, where."""
+    found = []
+    for number, told in enumerate(done["runs"], 1):
+        texts, last = told["texts"], [point for point in done["curve"] if point["run"] == number][-1]
+        text = (f"{texts['answer tokens']:,} tokens of answers ({texts['chat texts']:,} to invented prompts, "
+                f"{texts['texts about texts and code']:,} to requests about texts and code); {told['step']:,} steps "
+                f"over {told['tokens'] - told['tokens_before']:,} tokens; {last['seconds']:.0f} seconds in all, texts "
+                f"and measurements included, on {told['machine']['device']} with torch {told['machine']['torch']}.")
+        if number > 1:
+            names = " and ".join(f"*{NAMES[kind]}*" for kind in told["recipe"]["kinds"])
+            text = f"Run {number} continues {names} on other texts: {text} That makes {told['tokens']:,} tokens seen."
+        elif len(done["runs"]) > 1:
+            text = f"Run 1 trains all: {text}"
+        found.append(wrapped(text))
+    return "\n\n".join(found)
 
 
 def learning(done: dict[str, Any]) -> str:
     """Tokens seen against acceptance of the first token, and tokens a step with chains of 4."""
-    points = done["curve"]
-    chosen = [points[round(at * (len(points) - 1) / 7)] for at in range(8)] if len(points) > 8 else points
+    points = [point for point in done["curve"] if point["step"]]  # a continued run begins where the one before ended
+    last = min(len(points), MOST_POINTS) - 1
+    chosen = [points[round(at * (len(points) - 1) / max(1, last))] for at in range(last + 1)]
     kinds = list(done["drafters"])
     return table(("million tokens seen", *(NAMES[kind] for kind in kinds)), [
         (f"{point['tokens'] / 1e6:.2f}", *(
             f"{point['judged'][kind]['requests']['reached'][0]:.1%}, "
-            f"{point['judged'][kind]['requests']['tokens_a_step'][3]:.2f}" for kind in kinds)) for point in chosen]
+            f"{point['judged'][kind]['requests']['tokens_a_step'][3]:.2f}" if kind in point["judged"] else ""
+            for kind in kinds)) for point in chosen]
     ) + f"\n\n![Acceptance by position against tokens seen](img/{FIGURE})"
 
 
@@ -127,9 +140,10 @@ def draw(done: dict[str, Any], path: Path) -> None:
     kinds = list(done["drafters"])
     figure = Figure(figsize=(9, 3.2), layout="constrained")
     for axes, kind in zip(figure.subplots(1, len(kinds), sharey=True), kinds, strict=True):
-        for at in range(done["recipe"]["network"]["positions"]):
-            axes.plot([point["tokens"] / 1e6 for point in done["curve"]],
-                      [100 * point["judged"][kind]["requests"]["reached"][at] for point in done["curve"]], "o-", ms=2,
+        points = [point for point in done["curve"] if kind in point["judged"]]
+        for at in range(done["runs"][0]["recipe"]["network"]["positions"]):
+            axes.plot([point["tokens"] / 1e6 for point in points],
+                      [100 * point["judged"][kind]["requests"]["reached"][at] for point in points], "o-", ms=2,
                       label=f"first {at + 1}")
         axes.set(xlabel="million tokens seen", title=NAMES[kind], ylim=(0, 100))
     figure.axes[0].set(ylabel="accepted, %")

@@ -70,6 +70,8 @@ class DraftersRecipe:
     """The run.
 
     Attributes:
+        kinds: of the drafters that are trained.
+        start: SHA-256 of the weights that it begins with (see ``start``); ``None`` for drawn ones.
         seconds: of all; ``None`` counts steps, so that runs can be compared.
         writing_share: of the seconds that go into writing texts.
         rounds: of writing, where no seconds are given.
@@ -78,12 +80,15 @@ class DraftersRecipe:
         rows: tokens of a batch; it holds as many texts of one length as fit.
         matrix_rate, vector_rate: peak learning rates of Muon and of AdamW.
         warm_up: steps over which rates rise.
+        decay: the share of the run, its last, over which rates fall linearly to zero.
         hard: weight of the target's best token beside its distribution.
         fading: weight of a drafted position over that of the one before.
         judge_seconds, judge_steps: between two points of the learning curve.
     """
 
     seed: int = 1
+    kinds: tuple[str, ...] = KINDS
+    start: str | None = None
     network: NetworkRecipe = field(default_factory=NetworkRecipe)
     writing: WritingRecipe = field(default_factory=WritingRecipe)
     seconds: float | None = None
@@ -95,6 +100,7 @@ class DraftersRecipe:
     matrix_rate: float = 0.02
     vector_rate: float = 3e-3
     warm_up: int = 30
+    decay: float = 0.7
     hard: float = 1.0
     fading: float = 0.8
     judge_seconds: float = 20.0

@@ -1,5 +1,7 @@
 """Write texts, train drafters, measure them: `python -m gemmule.sw.training.drafters.run --pack DIR --out DIR`.
 
+With ``--start`` it continues an earlier run on other texts: tokens seen add up, steps and rates begin anew.
+
 Needs torch, numpy and safetensors only. Texts and checkpoints lie in ``--work``: a killed run continues there; with a
 number of steps, to the same bytes as an unbroken one. ``--out`` holds, from early on, weights in float16
 (``eagle``, ``parallel``, ``medusa``, each ``.safetensors``), ``curve.json`` (acceptance against tokens seen),
@@ -22,7 +24,8 @@ import torch
 from gemmule.sw.training.drafters.judging import ranks_of
 from gemmule.sw.training.drafters.packed import Pack, read_pack
 from gemmule.sw.training.drafters.ranks import save_ranks, summary
-from gemmule.sw.training.drafters.recipe import DraftersRecipe
+from gemmule.sw.training.drafters.recipe import KINDS, DraftersRecipe, WritingRecipe
+from gemmule.sw.training.drafters.start import Start, continued, open_start
 from gemmule.sw.training.drafters.target import Target
 from gemmule.sw.training.drafters.training import Trainer, fingerprint
 from gemmule.sw.training.drafters.writing import Pool, Writer, covered, frequent
@@ -52,12 +55,18 @@ class Clock:
 
 
 def run(recipe: DraftersRecipe, pack: Pack, out: Path, work: Path, stop_after: int | None = None,
-        clock: Clock | None = None) -> None:
+        clock: Clock | None = None, start: Start | None = None) -> None:
     """The whole way; ``stop_after`` ends it behind so many steps as a kill would, but with a checkpoint.
 
+    Args:
+        start: the earlier run that ``recipe.start`` names.
+
     Raises:
-        ValueError: ``work`` is of another recipe.
+        ValueError: ``work`` is of another recipe, or the recipe names another start.
     """
+    if recipe.start != (start.mark if start else None):
+        raise ValueError(f"the recipe must name the weights that the run begins with, not {recipe.start}: make it with "
+                         "`continued`")
     clock = clock or Clock()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.set_float32_matmul_precision("high")
@@ -66,11 +75,14 @@ def run(recipe: DraftersRecipe, pack: Pack, out: Path, work: Path, stop_after: i
     out.mkdir(parents=True, exist_ok=True)
     target = Target(pack, device, recipe.network.depths)
     clock.mark("target loaded")
-    held_out, pools = _texts(recipe, pack, target, work, clock)
+    held_out, pools = _texts(recipe, pack, target, work, clock, start)
     held_out.save(out / "held_out.npz")
     state = load_state(work / "state.pt", fingerprint(asdict(recipe)))
-    vocabulary = state["vocabulary"] if state else frequent(
-        pools, recipe.network.vocabulary, pack.shape.vocab, [pack.end])
+    if state:
+        vocabulary = state["vocabulary"]
+    else:
+        vocabulary = start.vocabulary if start else frequent(
+            pools, recipe.network.vocabulary, pack.shape.vocab, [pack.end])
     trainer = Trainer(recipe, target, vocabulary, pools)
     curve: list[dict[str, Any]] = []
     if state:
@@ -95,15 +107,21 @@ def run(recipe: DraftersRecipe, pack: Pack, out: Path, work: Path, stop_after: i
         save_state(trainer.state(), work / "state.pt")
         _write(out / "curve.json", curve)
         _write(out / "run.json", {"recipe": asdict(recipe), "finished": finished, "step": trainer.step,
-                                  "tokens": trainer.tokens, "texts": counts, "seconds": clock.marks,
+                                  "tokens": trainer.tokens, "tokens_before": start.tokens if start else 0,
+                                  "texts": counts, "seconds": clock.marks,
                                   "machine": _machine(device)})
         clock.mark(f"step {trainer.step}, {trainer.tokens:,} tokens: " + "; ".join(
             f"{kind} {part['requests']['reached'][0]:.3f} {part['requests']['tokens_a_step'][3]:.2f} / "
             f"{part['held out']['tokens_a_step'][3]:.2f}" for kind, part in judged.items()))
 
+    if start and not state:
+        trainer.begin_with(start)
+        note(finished=False)
     done, began, noted, first = trainer.share, clock.elapsed(), clock.elapsed(), trainer.step
     room = max(1.0, recipe.seconds - LAST_SECONDS - began) if recipe.seconds else 0.0
     while trainer.share < 1:
+        if trainer.step == stop_after:
+            return
         losses = trainer.train()
         trainer.share = (min(1.0, done + (1 - done) * (clock.elapsed() - began) / room) if recipe.seconds
                          else trainer.step / recipe.steps)
@@ -112,27 +130,26 @@ def run(recipe: DraftersRecipe, pack: Pack, out: Path, work: Path, stop_after: i
                   + ", ".join(f"{kind} {float(loss):.3f}" for kind, loss in losses.items()), flush=True)
         due = (clock.elapsed() - noted >= recipe.judge_seconds if recipe.seconds
                else trainer.step % recipe.judge_steps == 0)
-        if due and trainer.share < 1 or trainer.step == stop_after:
+        if (due or trainer.step == stop_after) and trainer.share < 1:
             note(finished=False)
             noted = clock.elapsed()
-        if trainer.step == stop_after:
-            return
     note(finished=True)
 
 
-def _texts(recipe: DraftersRecipe, pack: Pack, target: Target, work: Path, clock: Clock) -> tuple[Pool, list[Pool]]:
+def _texts(recipe: DraftersRecipe, pack: Pack, target: Target, work: Path, clock: Clock,
+           start: Start | None) -> tuple[Pool, list[Pool]]:
     """The texts that judge and those that train, written now or in an earlier run."""
     paths = [work / name for name in ("held_out.npz", "chat.npz", "given.npz")]
-    plan, mark = fingerprint([asdict(recipe.writing), recipe.seed]), work / "writing.sha256"
+    plan, mark = fingerprint([asdict(recipe.writing), recipe.seed, recipe.start]), work / "writing.sha256"
     if mark.exists() and mark.read_text(encoding="utf-8") != plan:
         raise ValueError(f"{work}: its texts are of another recipe or seed: remove it, or give another --work")
     mark.write_text(plan, encoding="utf-8")
     if all(path.exists() for path in paths):
         held_out, *pools = (Pool.load(path) for path in paths)
         return held_out, pools
-    writer = Writer(target, pack, recipe.writing, recipe.seed)
-    held_out = writer.held_out()
-    clock.mark(f"{len(held_out.names)} held-out texts written")
+    writer = Writer(target, pack, recipe.writing, recipe.seed, start.held_out if start else None)
+    held_out = start.held_out if start else writer.held_out()
+    clock.mark(f"{len(held_out.names)} held-out texts {'of the earlier run' if start else 'written'}")
     pools = [Pool(recipe.writing.chat_length), Pool(recipe.writing.given_length)]
     limit = recipe.seconds * recipe.writing_share if recipe.seconds else None
     longest, rounds = 0.0, 0
@@ -165,6 +182,13 @@ def _write(path: Path, value: Any) -> None:
     os.replace(part, path)
 
 
+def _kinds(text: str) -> tuple[str, ...]:
+    kinds = tuple(text.split(","))
+    if len(set(kinds)) != len(kinds) or not set(kinds) <= set(KINDS):
+        raise argparse.ArgumentTypeError(f"must be of {', '.join(KINDS)}, each once, with commas, not {text!r}")
+    return kinds
+
+
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -175,14 +199,22 @@ def main() -> None:
     parser.add_argument("--writing-share", type=float, default=DraftersRecipe().writing_share,
                         help="of the seconds, for writing texts; one round is always written")
     parser.add_argument("--rows", type=int, default=DraftersRecipe().rows, help="tokens of a batch")
+    parser.add_argument("--given-rows", type=int, default=WritingRecipe().given_rows,
+                        help="answers to requests about texts and code that are written at a time")
     parser.add_argument("--steps", type=int, default=DraftersRecipe().steps, help="without --seconds")
-    parser.add_argument("--seed", type=int, default=DraftersRecipe().seed)
+    parser.add_argument("--seed", type=int, default=DraftersRecipe().seed, help="another one writes other texts")
+    parser.add_argument("--kinds", type=_kinds, default=KINDS, help="drafters that are trained, with commas")
+    parser.add_argument("--start", type=Path, metavar="DIR", help="what an earlier run wrote with --out: continue "
+                        "its weights, with its vocabulary, judged by its texts")
     args = parser.parse_args()
     clock = Clock()
-    recipe = replace(DraftersRecipe(), seed=args.seed, seconds=args.seconds, steps=args.steps,
-                     writing_share=args.writing_share, rows=args.rows)
+    recipe = replace(DraftersRecipe(), seed=args.seed, kinds=args.kinds, seconds=args.seconds, steps=args.steps,
+                     writing_share=args.writing_share, rows=args.rows,
+                     writing=WritingRecipe(given_rows=args.given_rows))
     try:
-        run(recipe, read_pack(args.pack), args.out, args.work, clock=clock)
+        start = open_start(args.start, recipe.kinds, recipe.network) if args.start else None
+        run(continued(recipe, start) if start else recipe, read_pack(args.pack), args.out, args.work, clock=clock,
+            start=start)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

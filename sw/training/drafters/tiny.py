@@ -1,11 +1,12 @@
 """Try the way in seconds, on whatever device there is: `python -m gemmule.sw.training.drafters.tiny`.
 
-A target of three layers that was never trained and requests of random tokens: what comes out is worth nothing, but
-every line of the run has run.
+A target of three layers that was never trained and requests of random tokens, then a run that continues the first: what
+comes out is worth nothing, but every line of the run has run.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,6 +15,7 @@ import numpy as np
 from gemmule.sw.training.drafters.packed import Pack, Shape, quantised_bytes, read_pack, write_pack
 from gemmule.sw.training.drafters.recipe import DraftersRecipe, NetworkRecipe, WritingRecipe
 from gemmule.sw.training.drafters.run import run
+from gemmule.sw.training.drafters.start import continued, open_start
 
 __all__ = ["RECIPE", "SHAPE", "tiny_pack"]
 
@@ -58,8 +60,13 @@ def main() -> None:
     """The command."""
     with TemporaryDirectory() as name:
         folder = Path(name)
-        run(RECIPE, tiny_pack(folder / "pack"), folder / "out", folder / "work")
-        print(*(f"{path.name} {path.stat().st_size:,}" for path in sorted((folder / "out").iterdir())), sep="\n")
+        pack = tiny_pack(folder / "pack")
+        run(RECIPE, pack, folder / "out", folder / "work")
+        again = replace(RECIPE, seed=2, kinds=("parallel",))
+        start = open_start(folder / "out", again.kinds, again.network)
+        run(continued(again, start), pack, folder / "later", folder / "more", start=start)
+        print(*(f"{path.parent.name}/{path.name} {path.stat().st_size:,}" for path in sorted(folder.glob("*/*.*"))
+                if path.parent.name in ("out", "later")), sep="\n")
 
 
 if __name__ == "__main__":

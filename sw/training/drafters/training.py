@@ -14,15 +14,14 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from gemmule.sw.training.drafters.networks import Drafter, build
-from gemmule.sw.training.drafters.recipe import KINDS, DraftersRecipe
+from gemmule.sw.training.drafters.recipe import DraftersRecipe
+from gemmule.sw.training.drafters.start import Start
 from gemmule.sw.training.drafters.target import Target
 from gemmule.sw.training.drafters.writing import Pool
 from gemmule.sw.training.networks.optimizers import Optimizers
 
 __all__ = ["Trainer", "fingerprint"]
 
-DECAY = 0.7
-"""The share of the run, its last, over which rates fall linearly to zero."""
 CHUNK = 16384
 """Rows whose logits exist at a time."""
 
@@ -95,16 +94,18 @@ class Batches:
 
 
 class Trainer:
-    """Drafters, their optimisers, and where they are."""
+    """Drafters, their optimisers, and where they are.
 
-    def __init__(self, recipe: DraftersRecipe, target: Target, vocabulary: Tensor, pools: Sequence[Pool],
-                 kinds: Sequence[str] = KINDS) -> None:
+    ``step`` counts those of this run, ``tokens`` those of an earlier one too.
+    """
+
+    def __init__(self, recipe: DraftersRecipe, target: Target, vocabulary: Tensor, pools: Sequence[Pool]) -> None:
         self.recipe, self.target = recipe, target
         self.batches = Batches(pools, recipe.seed)
         self.vocabulary = vocabulary.to(target.device)
         self.drafters: dict[str, Drafter] = {}
         self.optimizers: dict[str, Optimizers] = {}
-        for number, kind in enumerate(kinds):
+        for number, kind in enumerate(recipe.kinds):
             torch.manual_seed(recipe.seed + number)
             drafter = build(kind, target.shape, recipe.network, target.embedding, self.vocabulary)
             self.drafters[kind] = drafter
@@ -124,7 +125,7 @@ class Trainer:
         with torch.no_grad():
             wanted = self.target.logits(final, self.vocabulary).softmax(-1).to(self.target.dtype).flatten(0, 1)
         anchors = torch.arange(offset, tokens.shape[1], recipe.stride, device=device)
-        rate = min(1.0, (self.step + 1) / recipe.warm_up, (1 - self.share) / DECAY)
+        rate = min(1.0, (self.step + 1) / recipe.warm_up, (1 - self.share) / recipe.decay)
         losses = {}
         for kind, drafter in self.drafters.items():
             losses[kind] = self._loss(kind, drafter, tokens, rows, final, wanted, anchors, starts, ends)
@@ -153,6 +154,12 @@ class Trainer:
                                                         recipe.hard)
                 weights += weight
         return total / max(weights, 1.0)
+
+    def begin_with(self, start: Start) -> None:
+        """Take an earlier run's weights; optimisers begin anew."""
+        self.tokens = start.tokens
+        for kind, drafter in self.drafters.items():
+            drafter.load_state_dict(start.weights[kind])
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint."""

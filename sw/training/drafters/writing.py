@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from gemmule.sw.training.drafters.packed import Pack
@@ -65,9 +67,13 @@ class Pool:
 
 
 class Writer:
-    """Writes texts round by round; what it writes follows from the seed and from how far it came."""
+    """Writes texts round by round; what it writes follows from the seed and from how far it came.
 
-    def __init__(self, target: Target, pack: Pack, recipe: WritingRecipe, seed: int) -> None:
+    What ``judging`` asks, texts that judged an earlier run, is not asked again.
+    """
+
+    def __init__(self, target: Target, pack: Pack, recipe: WritingRecipe, seed: int,
+                 judging: Pool | None = None) -> None:
         self.target, self.pack, self.recipe = target, pack, recipe
         self.draws = torch.Generator(target.device).manual_seed(seed)
         self.choices = np.random.default_rng(seed)
@@ -75,8 +81,11 @@ class Writer:
         self.batches = 0
         self.stops = np.isin(np.arange(pack.shape.vocab), np.concatenate(pack.lists["stops"]))
         order = self.choices.permutation(len(pack.lists["asked"]))
-        self.asked, self.at = order[recipe.held_out:], 0
-        self.kept_out = order[:recipe.held_out]
+        if judging:
+            self.seen |= self._asked_in(judging)
+            order = np.array([at for at in order if _key(pack.lists["asked"][at]) not in self.seen])
+        self.asked, self.at = order[0 if judging else recipe.held_out:], 0
+        self.kept_out = order[:0 if judging else recipe.held_out]
 
     def invent(self) -> list[Tensor]:
         """Prompts that the target draws behind the head of a conversation; none twice."""
@@ -86,7 +95,7 @@ class Writer:
         rows, ends, closed = written.tokens.cpu(), written.ends.tolist(), written.closed.tolist()
         for row, end, is_closed in zip(rows, ends, closed):
             text = row[len(before):end - 1]
-            if is_closed and len(text) >= LEAST_INVENTED and (key := text.numpy().tobytes()) not in self.seen:
+            if is_closed and len(text) >= LEAST_INVENTED and (key := _key(text.numpy())) not in self.seen:
                 self.seen.add(key)
                 found.append(text)
         return found
@@ -94,6 +103,12 @@ class Writer:
     def conversation(self, text: Tensor) -> Tensor:
         """A user's text up to where the answer begins."""
         return torch.cat([torch.from_numpy(self.pack.before), text, torch.from_numpy(self.pack.turn)]).long()
+
+    def _asked_in(self, pool: Pool) -> set[bytes]:
+        """What users ask in the texts of a pool."""
+        head, turn = len(self.pack.before), len(self.pack.turn)
+        return {_key(text[head:start - turn].numpy()) for tokens, starts in zip(pool.tokens, pool.starts)
+                for text, start in zip(tokens, starts.tolist())}
 
     def held_out(self) -> Pool:
         """Greedy answers to the requests, to packed prompts and to invented ones that nothing else is written to."""
@@ -168,6 +183,11 @@ class Writer:
         """A request about a passage."""
         words = self.pack.lists["instructions"]
         return torch.cat([torch.from_numpy(words[self.choices.integers(len(words))]), passage.to(torch.int32)])
+
+
+def _key(text: NDArray[Any]) -> bytes:
+    """Equal for equal tokens."""
+    return text.astype(np.int32).tobytes()
 
 
 def _counts(pools: list[Pool], vocab: int) -> Tensor:
