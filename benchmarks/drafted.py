@@ -7,8 +7,8 @@ of an answer the drafter guesses the next seven. Of them follow, by position, th
 closest to what came (`TEMPERATURES` in sw/decoding/methods/parallel.py), how often each rank was right (`RANKS`), and
 the tokens a step of trees, by themselves and joined with runs of the text that count more or less (`TRUST` in
 joined.py).
-Each answer's guesses are kept in `--kept`, so that a run that was broken off goes on. New weights of the drafter need a
-new run and these three tables.
+Each answer's guesses are kept in `--kept`, so that a run that was broken off goes on. New weights of the drafter want a
+new run and these three tables, though texts are the same without.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ import numpy as np
 from benchmarks.common import show
 from benchmarks.smollm2.greedy import greedy
 from gemmule import __version__
+from gemmule.compiler.files.model_file import ModelFile
 from gemmule.compiler.ir import Borrowed, Cache, IntegerInterpreter, Network, Rows
 from gemmule.compiler.quantize.narrow import narrowed
 from gemmule.io.files import write_atomically
@@ -76,36 +78,41 @@ class Answer:
 def answers(requests: int, kept: Path) -> list[Answer]:
     """Of so many requests of each category, by the target and by the drafter with int8 and int4 weights."""
     _, file = quantised(NAME, None)
-    drafter, source = one_pass_drafter(NAME, file), read_source(NAME)
-    assert source.chat is not None
-    template, prefix = Template(source.chat, NAME), file.made.prefix
+    drafter = one_pass_drafter(NAME, file)
     networks = {"int8": drafter.file.network, "int4": narrowed(drafter.file.network, head=True)}
-    named = [(f"{kind}/{number}", text) for kind, texts in json.loads(REQUESTS.read_text())["prompts"].items()
-             for number, text in enumerate(texts[:requests])]
-    left = [(name, text) for name, text in named if not _path(kept, name).is_file()]
-    prompts = [source.tokenizer.encode(template.render([{"role": "user", "content": text}]),
-                                       add_special_tokens=False).ids for _, text in left]
-    prompts = [ids[len(prefix):] if tuple(ids[:len(prefix)]) == prefix else ids for ids in prompts]
-    kept.mkdir(parents=True, exist_ok=True)
-    written = greedy(file.network, prompts, NEW_TOKENS, frozenset(source.ends)) if left else []
-    for (name, _), prompt, answer in zip(left, prompts, written, strict=True):
-        guesses = {weights: _guesses(file.network, network, drafter, [*prompt, *answer], len(prompt))
-                   for weights, network in networks.items()}
-        np.savez(_path(kept, name), ids=[*prompt, *answer], prompt=len(prompt), **{
-            f"{weights}.{part}": array for weights, arrays in guesses.items()
-            for part, array in zip(("tokens", "logits"), arrays)})
-        print(f"{name}: {len(answer)} tokens")
-    return [_read(kept, name, tuple(networks)) for name, _ in named]
+    folder = kept / drafter.file.sha256[:16]
+    folder.mkdir(parents=True, exist_ok=True)
+    found = []
+    for name, (prompt, answer) in _texts(file, requests, kept).items():
+        path, ids = folder / f"{name.replace('/', '-')}.npz", [*prompt, *answer]
+        if not path.is_file():
+            guesses = {weights: _guesses(file.network, network, drafter, ids, len(prompt))
+                       for weights, network in networks.items()}
+            np.savez(path, **{f"{weights}.{part}": array for weights, arrays in guesses.items()
+                              for part, array in zip(("tokens", "logits"), arrays)})
+            print(f"{name}: {len(answer)} tokens")
+        with np.load(path) as arrays:
+            found.append(Answer(name, ids, len(prompt), *(
+                {one: arrays[f"{one}.{part}"] for one in networks} for part in ("tokens", "logits"))))
+    return found
 
 
-def _path(kept: Path, name: str) -> Path:
-    return kept / f"{name.replace('/', '-')}.npz"
-
-
-def _read(kept: Path, name: str, weights: tuple[str, ...]) -> Answer:
-    with np.load(_path(kept, name)) as found:
-        return Answer(name, found["ids"].tolist(), int(found["prompt"]), *(
-            {one: found[f"{one}.{part}"] for one in weights} for part in ("tokens", "logits")))
+def _texts(file: ModelFile, requests: int, kept: Path) -> dict[str, tuple[list[int], list[int]]]:
+    """By name prompt and answer."""
+    source, prefix = read_source(NAME), file.made.prefix
+    assert source.chat is not None
+    template, prompts = Template(source.chat, NAME), dict[str, list[int]]()
+    for kind, texts in json.loads(REQUESTS.read_text())["prompts"].items():
+        for number, text in enumerate(texts[:requests]):
+            ids = source.tokenizer.encode(template.render([{"role": "user", "content": text}]),
+                                          add_special_tokens=False).ids
+            prompts[f"{kind}/{number}"] = ids[len(prefix):] if tuple(ids[:len(prefix)]) == prefix else ids
+    path = kept / f"texts-{sha256(repr([file.sha256, NEW_TOKENS, prompts]).encode()).hexdigest()[:16]}.json"
+    if not path.is_file():
+        answers = greedy(file.network, list(prompts.values()), NEW_TOKENS, frozenset(source.ends))
+        write_atomically(path, json.dumps(dict(zip(prompts, answers, strict=True))))
+    written = json.loads(path.read_text())
+    return {name: (prompt, written[name]) for name, prompt in prompts.items()}
 
 
 def _guesses(target: Network, network: Network, drafter: OnePassFile, ids: list[int],
