@@ -140,10 +140,11 @@ class Session:
         def loaded(name: str, placed: Placed, lender: LoadedModel | None = None) -> LoadedModel:
             if isinstance(self.device, Simulator) and interpreted:
                 return InterpretedModel(name, placed.network, placed.program, self.device, placed.prefill,
-                                        placed.narrow, lender=lender if isinstance(lender, InterpretedModel) else None)
+                                        placed.narrow, lender=lender if isinstance(lender, InterpretedModel) else None,
+                                        sampled=placed.sampled)
             return LoadedModel(name, placed.program, placed.dram, self.device, placed.loop,
                                step if placed.loop else None, placed.prefill, placed.narrow, ahead, placed.selection,
-                               placed.values)
+                               placed.values, placed.sampled)
 
         ahead = Ahead() if step else None
         self.memories: dict[str, dict[str, Any]] = {}

@@ -15,7 +15,7 @@ from gemmule.compiler.errors import CompileError
 from gemmule.compiler.files.chat import Chat
 from gemmule.compiler.files.model_file import ModelFile, load_model
 from gemmule.compiler.ir import Network, Pages
-from gemmule.compiler.kept import compile_kept, loop_kept, narrow_kept, prefill_kept, selection_kept
+from gemmule.compiler.kept import compile_kept, loop_kept, narrow_kept, prefill_kept, sampled_kept, selection_kept
 from gemmule.compiler.kernels.head.lent import Lender
 from gemmule.compiler.passes.map import choices, default_rows, most_rows
 from gemmule.compiler.place import round_up
@@ -59,6 +59,8 @@ class Placed:
     """Of fewer rows or positions, where they pay and passes are of one text: the first that takes a pass is best."""
     selection: Selection | None = None
     """Of what chooses rows of the cache, if wanted."""
+    sampled: ModelProgram | None = None
+    """Of passes that leave rows for another network and give back logits; the general program leaves none."""
     values: int = 0
     """Least probability that meets a value; 0: all values are loaded."""
 
@@ -304,6 +306,8 @@ class _Imported:
                            self._refused(config, error)) from None
                 if not pages:
                     placed = self._with_narrow(self._with_prefill(placed, prefill))
+                if general and lend:
+                    placed = self._with_sampled(placed)
                 self.kept[key] = self._with_selection(placed, *always) if always else placed
         return self.kept[key]
 
@@ -358,6 +362,16 @@ class _Imported:
                                 base_address=program.base_address + _behind_all(placed)):
             placed = replace(placed, dram=_with(placed, made), narrow=(*placed.narrow, made))
         return placed
+
+    def _with_sampled(self, placed: Placed) -> Placed:
+        """With the program whose passes leave rows for another network and give back logits, behind all else."""
+        program = placed.program
+        try:
+            made = sampled_kept(placed.network, self.file.sha256, program,
+                                base_address=program.base_address + _behind_all(placed))
+        except CompileError as error:
+            raise self._refused(program.config, error) from None
+        return replace(placed, dram=_with(placed, made), sampled=made)
 
     def _with_selection(self, placed: Placed, first: int, last: int) -> Placed:
         """With what chooses rows of the cache, and the cache of those rows, behind all else.

@@ -11,6 +11,8 @@ import pytest
 from gemmule.compiler.compile import compile_network
 from gemmule.compiler.ir import Borrowed, Cache, IntegerInterpreter, Network, Rows, residuals
 from gemmule.compiler.kernels.head.lent import LENT, Lender
+from gemmule.compiler.programs.beside import compile_beside
+from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.config import load_config
 from gemmule.sim.simulator import Simulator
 from gemmule.sw.decoding.asking import alone
@@ -35,6 +37,7 @@ SIZES = Sizes(family="llama", hidden=48, inner=100, heads=4, kv_heads=2, head_di
               prefix=1)
 DRAFTER = Sizes(family="llama", hidden=48, inner=60, heads=2, kv_heads=1, head_dim=24, layers=2, vocab=44, positions=70,
                 prefix=1)
+DRAWN = Match(Sampling(0.7, 8, Fraction(9, 10)), Noise(5))
 NUMBERS = np.random.default_rng(1).permutation(44) % 41
 MASKS = (41, 42, 43)
 TRAINED = tuple(name for name, one in METHODS.items() if one.needs_one_pass)
@@ -46,20 +49,26 @@ def networks() -> tuple[Network, Network]:
     return random_network(SIZES, 20), borrowing(random_network(DRAFTER, 21), (2, 4), 22)
 
 
-def models(*, interpreted: bool = False) -> tuple[LoadedModel, OnePass]:
-    """Target and drafter on one device."""
+def models(*, interpreted: bool = False, drawn: bool = False) -> tuple[LoadedModel, OnePass]:
+    """Target and drafter on one device; ``drawn``: with the program for tokens that are drawn."""
     target, drafter = networks()
     program = compile_network(target, CONFIG, rows=8, tokens=True, lend=2)
     assert program.lends is not None
     base = -(-program.size // (1 << 16)) << 16
+    sampled = compile_beside(ModelProgram, target, program, rows=8, context=program.max_positions, answered=True,
+                             base_address=base, tokens=False) if drawn else None
+    base += 1 << 20
     beside = compile_network(drafter, CONFIG, rows=8, tokens=True, base_address=base, general=True,
                              borrow=Lender(program.lends, program.symbols[LENT]))
     device = Simulator(CONFIG, dram_bytes=base + beside.size)
     if interpreted:
-        first = InterpretedModel(TARGET, target, program, device)
+        first = InterpretedModel(TARGET, target, program, device, sampled=sampled)
         second: LoadedModel = InterpretedModel(DRAFT, drafter, beside, device, lender=first)
         return first, OnePass(second, NUMBERS, MASKS, "")
-    return (LoadedModel(TARGET, program, program.fill(target), device),
+    if sampled:
+        assert sampled.size < 1 << 20
+        device.write_dram(sampled.symbols["program"][0], sampled.image)
+    return (LoadedModel(TARGET, program, program.fill(target), device, sampled=sampled),
             OnePass(LoadedModel(DRAFT, beside, beside.fill(drafter), device), NUMBERS, MASKS, ""))
 
 
@@ -77,7 +86,7 @@ def talk(target: LoadedModel, one_pass: OnePass | None, ledger: Ledger, *, metho
         draft=None, target=target.charging(ledger, DRAFT), cache=kv, lengths=LENGTHS["constant"](count),
         ends=frozenset(), rule=rule, host=CONFIG.host, kept=kept, one_pass=one_pass,
         options=METHODS[method].values(options)))
-    return Conversation(target, drafter, ledger, overflow=OVERFLOWS[overflow], kv=kv)
+    return Conversation(target, drafter, ledger, rule=rule, overflow=OVERFLOWS[overflow], kv=kv)
 
 
 @pytest.mark.parametrize("prompt", PROMPTS)
@@ -186,12 +195,28 @@ def test_a_long_run_leaves_the_drafter_out(both: tuple[LoadedModel, OnePass]) ->
     assert counts[2] < counts[256]
 
 
+@pytest.mark.parametrize("method", TRAINED)
+def test_drawn_tokens(method: str) -> None:
+    """Those that autoregressive decoding draws; by the interpreter the same steps and cycles."""
+    runs, ledgers = [], []
+    for interpreted in (False, True):
+        target, one_pass = models(interpreted=interpreted, drawn=True)
+        for name in ("ar", method):
+            ledgers.append(Ledger(CONFIG))
+            made = talk(target, one_pass, ledgers[-1], method=name, count=7, rule=DRAWN)
+            runs.append([made.turn(PROMPTS[2], 20), made.turn([1, 2, 3], 12)])
+    assert len({str([turn.tokens for turn in run]) for run in runs}) == 1
+    assert [turn.steps for turn in runs[1]] == [turn.steps for turn in runs[3]]
+    assert (ledgers[0], ledgers[1]) == (ledgers[2], ledgers[3])
+    assert any(accepted for turn in runs[1] for _, accepted in turn.steps)
+
+
 def test_what_it_does_not_take(both: tuple[LoadedModel, OnePass]) -> None:
     target, one_pass = both
     with pytest.raises(InputError, match="--method parallel needs a drafter that was trained on the target's hidden"):
         talk(target, None, Ledger(CONFIG))
-    with pytest.raises(InputError, match="--method parallel reads hidden rows that greedy passes leave: use "):
-        talk(target, one_pass, Ledger(CONFIG), rule=Match(Sampling(0.7, 8, Fraction(9, 10)), Noise(5)))
+    with pytest.raises(InputError, match="--method parallel needs a session with general=True for drawn tokens"):
+        talk(target, one_pass, Ledger(CONFIG), rule=DRAWN)
     with pytest.raises(ValueError, match="it reads hidden rows of a model that lends them: give its lender"):
         alone(InterpretedModel(DRAFT, networks()[1], one_pass.model.program, None).kv().chain([1, 2], None))  # type: ignore[arg-type]
 

@@ -132,13 +132,14 @@ def drafter_of(request: Request, name: str) -> OnePass:
     """The drafter of a request.
 
     Raises:
-        InputError: the target has none, or its passes leave no hidden rows.
+        InputError: the target has none, or no program for what the rule wants.
     """
     if request.one_pass is None:
         raise InputError(f"--method {name} needs a drafter that was trained on the target's hidden rows: take --model "
                          "smollm2, or another --method")
-    if not request.rule.want(1).plain:
-        raise InputError(f"--method {name} reads hidden rows that greedy passes leave: use --temperature 0")
+    if not request.rule.want(1).plain and request.target.sampled is None:
+        raise InputError(f"--method {name} needs a session with general=True for drawn tokens, whose passes leave "
+                         "hidden rows and logits: make one, or use --temperature 0")
     return request.one_pass
 
 
