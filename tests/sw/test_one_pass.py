@@ -13,7 +13,7 @@ from gemmule.compiler.ir import Borrowed, Cache, IntegerInterpreter, Network, Ro
 from gemmule.compiler.kernels.head.lent import LENT, Lender
 from gemmule.compiler.programs.beside import compile_beside
 from gemmule.compiler.programs.model_program import ModelProgram
-from gemmule.config import load_config
+from gemmule.config import Config, load_config
 from gemmule.sim.simulator import Simulator
 from gemmule.sw.decoding.asking import alone
 from gemmule.sw.decoding.context import OVERFLOWS
@@ -26,10 +26,12 @@ from gemmule.sw.decoding.one_pass import OnePass
 from gemmule.sw.decoding.sampling import Sampling
 from gemmule.sw.decoding.session import Session
 from gemmule.sw.decoding.verify import GREEDY, Match, Rule
+from gemmule.sw.device.backends import open_device
 from gemmule.sw.device.interpreted import InterpretedModel
 from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.device.runtime import TARGET, LoadedModel
 from gemmule.sw.errors import InputError
+from gemmule.sw.step import Asking
 from tests.compiler.integer_networks import Sizes, borrowing, random_network
 
 CONFIG = load_config("edge")
@@ -49,19 +51,21 @@ def networks() -> tuple[Network, Network]:
     return random_network(SIZES, 20), borrowing(random_network(DRAFTER, 21), (2, 4), 22)
 
 
-def models(*, interpreted: bool = False, drawn: bool = False) -> tuple[LoadedModel, OnePass]:
+def models(config: Config = CONFIG, rows: int = 8, *, backend: str = "model", interpreted: bool = False,
+           drawn: bool = False) -> tuple[LoadedModel, OnePass]:
     """Target and drafter on one device; ``drawn``: with the program for tokens that are drawn."""
     target, drafter = networks()
-    program = compile_network(target, CONFIG, rows=8, tokens=True, lend=2)
+    program = compile_network(target, config, rows=rows, tokens=True, lend=2)
     assert program.lends is not None
     base = -(-program.size // (1 << 16)) << 16
-    sampled = compile_beside(ModelProgram, target, program, rows=8, context=program.max_positions, answered=True,
+    sampled = compile_beside(ModelProgram, target, program, rows=rows, context=program.max_positions, answered=True,
                              base_address=base, tokens=False) if drawn else None
     base += 1 << 20
-    beside = compile_network(drafter, CONFIG, rows=8, tokens=True, base_address=base, general=True,
+    beside = compile_network(drafter, config, rows=rows, tokens=True, base_address=base, general=True,
                              borrow=Lender(program.lends, program.symbols[LENT]))
-    device = Simulator(CONFIG, dram_bytes=base + beside.size)
+    device = open_device(backend, config, base + beside.size)
     if interpreted:
+        assert isinstance(device, Simulator)
         first = InterpretedModel(TARGET, target, program, device, sampled=sampled)
         second: LoadedModel = InterpretedModel(DRAFT, drafter, beside, device, lender=first)
         return first, OnePass(second, NUMBERS, MASKS, "")
@@ -130,6 +134,21 @@ def test_by_the_interpreter(both: tuple[LoadedModel, OnePass], method: str) -> N
     assert ledgers[0] == ledgers[1]
 
 
+class Noted(OnePassDrafter):
+    """Notes what it guesses, and drafts the text's own next tokens, each behind so many others that are as likely."""
+
+    def __init__(self, drafter: OnePass, text: list[int], right: int) -> None:
+        super().__init__(drafter, 7, top=3, form="fixed")
+        self.text, self.right = text, right
+        self.seen: list[tuple[list[int], Guesses]] = []
+
+    def guesses(self, ids: list[int], budget: int) -> Asking[Guesses]:
+        found = yield from super().guesses(ids, budget)
+        self.seen.append((ids, found))
+        return [[*((token, 0.6) for token, _ in guesses[:self.right]), (self.text[len(ids) + depth], 0.59)]
+                for depth, guesses in enumerate(found) if len(ids) + depth < len(self.text)]
+
+
 @pytest.mark.parametrize("right", [0, 1])
 def test_what_it_guesses(both: tuple[LoadedModel, OnePass], right: int) -> None:
     """By the definition: each row has the token that follows it and the target's rows at its position, masks have the
@@ -140,27 +159,16 @@ def test_what_it_guesses(both: tuple[LoadedModel, OnePass], right: int) -> None:
     place.
     """
     (target, one_pass), (network, drafter) = both, networks()
-    ledger = Ledger(CONFIG)
-    plain = Ledger(CONFIG)
+    plain, ledger = Ledger(CONFIG), Ledger(CONFIG)
     expected = talk(*both, plain, method="ar").turn(PROMPTS[3], 24)
-    text = [*PROMPTS[3], *expected.tokens]
-    seen: list[tuple[list[int], Guesses]] = []
-
-    class Noted(OnePassDrafter):
-        def guesses(self, ids, budget):  # type: ignore[no-untyped-def]
-            found = yield from super().guesses(ids, budget)
-            seen.append((ids, found))
-            return [[*((token, 0.6) for token, _ in guesses[:right]), (text[len(ids) + depth], 0.59)]
-                    for depth, guesses in enumerate(found) if len(ids) + depth < len(text)]
-
-    made = Conversation(target, Noted(one_pass, 7, top=3, form="fixed"), ledger, kv=target.charging(ledger).kv())
-    run = made.turn(PROMPTS[3], 24)
+    made = Noted(one_pass, [*PROMPTS[3], *expected.tokens], right)
+    run = Conversation(target, made, ledger, kv=target.charging(ledger).kv()).turn(PROMPTS[3], 24)
     assert run.tokens == expected.tokens
     assert max(accepted for _, accepted in run.steps) > 1
     moves = ledger.launches[TARGET] - len(run.steps) - (plain.launches[TARGET] - len(expected.steps))
     assert (moves > 0) == (right > 0), "accepted candidates behind others are moved together"
     names = residuals(network.graph)
-    for ids, guesses in (one for one in seen if one[1]):
+    for ids, guesses in (one for one in made.seen if one[1]):
         values: dict[str, np.ndarray] = {}
         IntegerInterpreter(network).forward(Rows.chain(ids[:-1], 1), Cache(network.graph), values.__setitem__)
         lent = [*range(len(ids) - 1), *[len(ids) - 2] * (len(guesses) - 1)]
@@ -209,6 +217,24 @@ def test_drawn_tokens(method: str) -> None:
     assert [turn.steps for turn in runs[1]] == [turn.steps for turn in runs[3]]
     assert (ledgers[0], ledgers[1]) == (ledgers[2], ledgers[3])
     assert any(accepted for turn in runs[1] for _, accepted in turn.steps)
+
+
+@pytest.mark.rtl
+def test_rtl_takes_the_same_cycles() -> None:
+    """Eight tokens, with the target's rows lent, borrowed and moved together."""
+    config, runs, ledgers = load_config("tiny"), [], []
+    for backend in ("model", "rtl"):
+        target, one_pass = models(config, 4, backend=backend)
+        if not runs:
+            expected = talk(target, None, Ledger(config), method="ar").turn(PROMPTS[1], 8).tokens
+        ledgers.append(ledger := Ledger(config))
+        drafter = Noted(OnePass(one_pass.model.charging(ledger), NUMBERS, MASKS, ""), [*PROMPTS[1], *expected], 1)
+        runs.append(Conversation(target, drafter, ledger, kv=target.charging(ledger).kv()).turn(PROMPTS[1], 8))
+        target.device.close()
+        assert runs[-1].tokens == expected
+    assert runs[0].steps == runs[1].steps
+    assert ledgers[0] == ledgers[1]
+    assert ledgers[0].launches[TARGET] > len(runs[0].steps) + 1, "accepted candidates behind others are moved together"
 
 
 def test_what_it_does_not_take(both: tuple[LoadedModel, OnePass]) -> None:
