@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from gemmule.compiler.ir import Network, TokenPruning
 from gemmule.compiler.passes.encoder.map import EncoderMapping
 from gemmule.compiler.program import Program
+from gemmule.compiler.programs.beside import compile_beside
 from gemmule.compiler.programs.encoder import compile_encoder
 from gemmule.compiler.programs.encoder_program import EncoderProgram
 from gemmule.compiler.programs.greedy_loop import GreedyLoop
@@ -29,7 +30,7 @@ from gemmule.io.cache import cache_root
 from gemmule.io.files import write_atomically
 from gemmule.io.progress import say
 
-__all__ = ["FOLDER", "compile_encoder_kept", "compile_kept", "loop_kept", "narrow_kept", "prefill_kept",
+__all__ = ["FOLDER", "compile_encoder_kept", "compile_kept", "loop_kept", "narrow_kept", "prefill_kept", "sampled_kept",
            "selection_kept"]
 
 Kind = TypeVar("Kind", bound=Program | Selection | tuple[ModelProgram, ...] | None)
@@ -88,6 +89,18 @@ def narrow_kept(network: Network, sha256: str, program: ModelProgram, *, base_ad
     options = {"base_address": base_address, "beside": _digest(program), "narrow": True, "values": values}
     return _kept((tuple,), _path(sha256, program.config, options),
                  lambda: narrow_programs(network, program, base_address=base_address, values=values))
+
+
+def sampled_kept(network: Network, sha256: str, program: ModelProgram, *, base_address: int) -> ModelProgram:
+    """:func:`gemmule.compiler.programs.beside.compile_beside` of the same passes with logits for answers, likewise.
+
+    Raises:
+        CompileError: it does not fit, or cannot share weights and cache.
+    """
+    options = {"base_address": base_address, "beside": _digest(program), "tokens": False}
+    return _kept((ModelProgram,), _path(sha256, program.config, options), lambda: compile_beside(
+        ModelProgram, network, program, rows=program.max_rows, context=program.max_positions, answered=True,
+        base_address=base_address, tokens=False))
 
 
 def selection_kept(network: Network, sha256: str, program: ModelProgram, *, first: int, last: int, base_address: int,

@@ -93,6 +93,11 @@ class Want:
         """Greedy tokens and nothing else."""
         return not (self.logits or self.top or self.hidden or self.temperature is not None)
 
+    @property
+    def only_logits(self) -> bool:
+        """Logits, of which the greedy token follows, and nothing else."""
+        return self.logits and not (self.top or self.hidden or self.temperature is not None)
+
     def joined(self, other: Want) -> Want:
         """What both want, of the rows that either has answered.
 

@@ -54,7 +54,8 @@ class GeneralEntry(Entry[GeneralProgram]):
                   "compile without general=True")
 
     def lower(self) -> Lowered:
-        return lower(self.network, self.config, self.plain.operators, self.mapping, self.general)
+        return lower(self.network, self.config, self.plain.operators, self.mapping, self.general,
+                     borrows=self.plain.borrows)
 
     def schedule(self) -> Scheduled:
         found, self.ranges = schedule_general(self.lowered, self.config)

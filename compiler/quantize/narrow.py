@@ -19,8 +19,9 @@ NARROW_GROUP = 32
 """Rows of depth that share a scale."""
 
 
-def narrowed(network: Network, group: int = NARROW_GROUP) -> Network:
-    """The same network with int4 weights by ``group``; the logits' linear stays int8, as in quantising.
+def narrowed(network: Network, group: int = NARROW_GROUP, *, head: bool = False) -> Network:
+    """The same network with int4 weights by ``group``; without ``head`` the logits' linear stays int8, as in
+    quantising.
 
     Raises:
         CompileError: it is no network in integers, or has int4 weights already.
@@ -32,7 +33,7 @@ def narrowed(network: Network, group: int = NARROW_GROUP) -> Network:
                            "with --bits int4")
     weights, nodes = dict(network.weights), list[Node]()
     for node in graph.nodes:
-        if not isinstance(node, Linear) or node.name == graph.output:
+        if not isinstance(node, Linear) or (node.name == graph.output and not head):
             nodes.append(node)
             continue
         tensors = _narrow(network, node, group)

@@ -150,6 +150,6 @@ class Plan:
                 for name in sorted({case.method for case in self.cases} - {*BOUNDS})]
         return [self.device.sha256, *self.pair.digests, RECORD, *(
             sha256(program.image).hexdigest() for model in (self.alone.target, self.alone.draft) if model
-            for program in (model.program, model.prefill, *model.narrow) if program),
+            for program in (model.program, model.prefill, *model.narrow, model.sampled) if program),
             *([self.alone.one_pass.digest] if self.alone.one_pass else []),
             self.new_tokens, self.launch, self.batch, *self.given, [repr(case) for case in self.cases], ways]

@@ -76,7 +76,7 @@ class _Model:
     def __init__(self, model: LoadedModel) -> None:
         self.name, self.program, self.loop, self.prefill = model.name, model.program, model.loop, model.prefill
         self.prefill_rows = self.prefill.max_rows if self.prefill else 0
-        self.beside = [program.size for program in (model.prefill, *model.narrow) if program]
+        self.beside = [program.size for program in (model.prefill, *model.narrow, model.sampled) if program]
         self.config = self.program.config
         self.align = max(self.config.burst_bytes, 64)
         self.positions = self.program.graph.whole_positions

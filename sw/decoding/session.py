@@ -72,11 +72,11 @@ def _refuse(backend: str | Opener, pair: Pair, *, general: bool, launch: str, in
                          "recycling and chooser, and no --draft-lengths confidence")
     if one_pass and (batch > 1 or looped or pruning):
         what = f"--batch {batch}" if batch > 1 else f"--launch {launch}" if looped else "--prune"
-        raise InputError(f"--method parallel takes one text with its whole cache, a pass a launch, not {what}: drop "
-                         "one of the two")
+        raise InputError("--method parallel and joined take one text with its whole cache, a pass a launch, not "
+                         f"{what}: drop one of the two")
     if one_pass and pair.one_pass is None:
-        raise InputError(f"--method parallel needs a drafter that was trained on the hidden rows of {pair.name}: take "
-                         "--model smollm2, or another --method")
+        raise InputError("--method parallel and joined need a drafter that was trained on the hidden rows of "
+                         f"{pair.name}: take --model smollm2, or another --method")
 
 
 class Session:
@@ -120,7 +120,7 @@ class Session:
         draft = pair.draft(config, size, general, looped, batch, rows, prefill) if pair.draft else None
         drafter, step = None, None
         if source and target.program.lends:
-            drafter = source.place(config, size, prefill=prefill, borrow=Lender(
+            drafter = source.place(config, size, True, prefill=prefill, borrow=Lender(
                 target.program.lends, target.program.symbols[LENT]))
             size = round_up(size + len(drafter.dram), ALIGN)
         if draft:
@@ -140,10 +140,11 @@ class Session:
         def loaded(name: str, placed: Placed, lender: LoadedModel | None = None) -> LoadedModel:
             if isinstance(self.device, Simulator) and interpreted:
                 return InterpretedModel(name, placed.network, placed.program, self.device, placed.prefill,
-                                        placed.narrow, lender=lender if isinstance(lender, InterpretedModel) else None)
+                                        placed.narrow, lender=lender if isinstance(lender, InterpretedModel) else None,
+                                        sampled=placed.sampled)
             return LoadedModel(name, placed.program, placed.dram, self.device, placed.loop,
                                step if placed.loop else None, placed.prefill, placed.narrow, ahead, placed.selection,
-                               placed.values)
+                               placed.values, placed.sampled)
 
         ahead = Ahead() if step else None
         self.memories: dict[str, dict[str, Any]] = {}

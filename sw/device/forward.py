@@ -1,5 +1,5 @@
-"""A pass, launch by launch: by the plain program and those beside it where greedy tokens are wanted, else by the
-general one."""
+"""A pass, launch by launch: by the plain program and those beside it where greedy tokens are wanted, by one that leaves
+rows for another network and gives back logits where there is one, else by the general one."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ class Runner(Protocol):
     prefill: PrefillProgram | None
     narrow: Sequence[ModelProgram]
     pairs: int
+    sampled: ModelProgram | None
 
     @property
     def first(self) -> int: ...
@@ -53,6 +54,8 @@ def forward_rows(model: Runner, rows: Rows, want: Want, kv: Caches | None,
     places = _places_of(model, kv, len(rows)) if kv is not None else None
     if want.plain and layers is None and rows.hidden is None:
         return _plain(model, rows, answered, cached, kv is not None, places)
+    if model.sampled and want.only_logits and layers is None and rows.hidden is None:
+        return _sampled(model, model.sampled, rows, answered, cached)
     return _general(model, rows, want, answered, cached, layers)
 
 
@@ -133,6 +136,19 @@ def _plain(model: Runner, rows: Rows, answered: np.ndarray, cached: list[int], k
         if count:
             found[place[index]] = np.array(program.read_tokens(model.device.read_dram, count))[to]
     return Forward(found.tolist(), tuple(results))
+
+
+def _sampled(model: Runner, program: ModelProgram, rows: Rows, answered: np.ndarray, cached: list[int]) -> Forward:
+    """Logits, and rows left for another network."""
+    results, place = [], np.cumsum(answered) - 1
+    logits = np.zeros((int(answered.sum()), program.graph.vocab), dtype=np.int16)
+    for piece in pieces(rows, program.max_rows, program.batch, cached):
+        index, to, count = _places(program, piece, answered)
+        results.append(model.run(program, program.step(
+            piece.rows, count, [length + done for length, done in zip(cached, piece.before)])))
+        if count:
+            logits[place[index]] = program.read_logits(model.device.read_dram, count)[to]
+    return Forward(logits.argmax(axis=1).tolist(), tuple(results), logits)
 
 
 def _general(model: Runner, rows: Rows, want: Want, answered: np.ndarray, cached: list[int],

@@ -114,11 +114,12 @@ class InterpretedModel(LoadedModel):
 
     def __init__(self, name: str, network: Network, program: ModelProgram, timer: Simulator | None,
                  prefill: PrefillProgram | None = None, narrow: Sequence[ModelProgram] = (),
-                 pages: Pages | None = None, values: int = 1, lender: InterpretedModel | None = None) -> None:
+                 pages: Pages | None = None, values: int = 1, lender: InterpretedModel | None = None,
+                 sampled: ModelProgram | None = None) -> None:
         """``timer`` tells the cycles of the programs' launches; None: passes cost nothing and are not charged.
 
         ``pages``: rows choose pages of the cache. ``values``: least probability that meets a value. ``lender``: the
-        model whose hidden rows this one reads.
+        model whose hidden rows this one reads. ``sampled``: as of :class:`LoadedModel`.
         """
         self.name, self.network, self.program, self.timer = name, network, program, timer
         self.interpreter, self.cache = IntegerInterpreter(network, pages, values), Cache(network.graph)
@@ -127,7 +128,7 @@ class InterpretedModel(LoadedModel):
         self.ledger: Ledger | None = None
         self.owners = {}
         self.loop = self.step = self.slots = self.pages = self.ahead = None
-        self.prefill, self.narrow, self.beside = prefill, narrow, 0
+        self.prefill, self.narrow, self.sampled, self.beside = prefill, narrow, sampled, 0
         """By how many its cached positions are more than the rows that the device has of them."""
         self.lender, self.lent = lender, LentRows.of(network, program) if program.lends else None
 
@@ -230,6 +231,12 @@ class InterpretedModel(LoadedModel):
             for by, piece in launches(rows, answered, program, self.prefill, self.narrow, cached):
                 count = int(answered[piece.index[piece.index >= 0]].sum())
                 found.append(self._launch(by, by.step(piece.rows, count), by.gathered(piece.rows)))
+            return found
+        if self.sampled and want.only_logits and layers == self.network.graph.layers:
+            for piece in pieces(rows, program.max_rows, program.batch, cached):
+                count = int(answered[piece.index[piece.index >= 0]].sum())
+                found.append(self._launch(self.sampled, self.sampled.step(piece.rows, count),
+                                          self.sampled.gathered(piece.rows)))
             return found
         general = program.general
         if general is None:

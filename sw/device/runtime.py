@@ -56,16 +56,18 @@ class LoadedModel:
     def __init__(self, name: str, program: ModelProgram, dram: np.ndarray, device: Device,
                  loop: GreedyLoop | None = None, step: StepProgram | None = None,
                  prefill: PrefillProgram | None = None, narrow: Sequence[ModelProgram] = (),
-                 ahead: Ahead | None = None, selection: Selection | None = None, values: int = 0) -> None:
+                 ahead: Ahead | None = None, selection: Selection | None = None, values: int = 0,
+                 sampled: ModelProgram | None = None) -> None:
         """``dram`` (uint8): what stands in DRAM from the program's ``base_address`` on; all but ``step`` too.
 
         ``step``: a program of this draft's loop and of a target that is on the device. ``prefill``: takes long chains
         of rows that are not answered; ``narrow``: take fewer rows or shorter contexts, the best first. ``ahead``: has
         the target's answers of a launch of ``step``; the target's own model has it, too. ``selection``: what chooses
         rows of the cache. ``values``: least probability that meets a value, by the programs; 0: all values are loaded.
+        ``sampled``: of passes that leave rows for another network and give back logits.
         """
         self.loop, self.step, self.prefill, self.narrow, self.ahead = loop, step, prefill, narrow, ahead
-        self.selection, self.displacement, self.values = selection, 0, values
+        self.selection, self.displacement, self.values, self.sampled = selection, 0, values, sampled
         self.pairs = 0
         """Rows of 4 bits with which the cache begins."""
         self.value_reads = ValueReads() if values else None

@@ -7,8 +7,9 @@ the rows behind it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from gemmule.sw.step import KV, Ask, Asking, Forward, Keep, LayerRange, Want
 __all__ = ["Pruned", "Reading", "TextKV"]
 
 UNBOUNDED = 1 << 30
+NOWHERE: Mapping[int, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,14 +136,16 @@ class TextKV(ABC):
             self.rewind(0)
         return out
 
-    def ahead_of(self, ids: Sequence[int], guesses: Sequence[int], want: Want) -> Asking[Forward]:
+    def ahead_of(self, ids: Sequence[int], guesses: Sequence[int], want: Want,
+                 elsewhere: Mapping[int, int] = NOWHERE) -> Asking[Forward]:
         """Answers behind a text whose last row is followed by others, which are then forgotten.
 
-        Each row of the text reads the lender's row of its own position; ``guesses`` read that of the text's last row.
+        Each row of the text reads the lender's row of its own position, or the one that ``elsewhere`` names for that
+        position; ``guesses`` read that of the text's last row.
         """
-        rows, last = self.missing(ids), len(ids) - 1
-        first = len(self.ids)
-        lent = [*range(first, len(ids)), *[last] * len(guesses)]
+        rows, first = self.missing(ids), len(self.ids)
+        lent = [elsewhere.get(position, position) for position in range(first, len(ids))]
+        lent += lent[-1:] * len(guesses)
         out = yield from self._pass(Rows.chain([*rows, *guesses], first).borrowing(lent), want)
         self._passed(rows)
         self.rewind(len(ids) if self.kept else 0)

@@ -15,10 +15,10 @@ from gemmule.compiler.errors import CompileError
 from gemmule.compiler.files.chat import Chat
 from gemmule.compiler.files.model_file import ModelFile, load_model
 from gemmule.compiler.ir import Network, Pages
-from gemmule.compiler.kept import compile_kept, loop_kept, narrow_kept, prefill_kept, selection_kept
+from gemmule.compiler.kept import compile_kept, loop_kept, narrow_kept, prefill_kept, sampled_kept, selection_kept
 from gemmule.compiler.kernels.head.lent import Lender
 from gemmule.compiler.kernels.packing import Halves
-from gemmule.compiler.passes.map import choices, default_rows
+from gemmule.compiler.passes.map import choices, default_rows, most_rows
 from gemmule.compiler.place import round_up
 from gemmule.compiler.programs.greedy_loop import GreedyLoop
 from gemmule.compiler.programs.model_program import ModelProgram
@@ -60,6 +60,8 @@ class Placed:
     """Of fewer rows or positions, where they pay and passes are of one text: the first that takes a pass is best."""
     selection: Selection | None = None
     """Of what chooses rows of the cache, if wanted."""
+    sampled: ModelProgram | None = None
+    """Of passes that leave rows for another network and give back logits; the general program leaves none."""
     values: int = 0
     """Least probability that meets a value; 0: all values are loaded."""
 
@@ -228,8 +230,12 @@ def published_pair(name: str, draft: Path | None = None, weights: str | None = N
 
 
 def _one_pass(name: str, target: ModelFile) -> OnePassSource:
+    """With int4 weights, whatever the target has: half the cycles cost less acceptance than they save."""
     made = one_pass_drafter(name, target)
-    return OnePassSource(made, _Imported(MODELS_FOLDER, made.file, shown=f"the one-pass drafter of {name}"))
+    file = replace(made.file, network=narrowed(made.file.network, head=True),
+                   sha256=f"{made.file.sha256}-int4-{NARROW_GROUP}-head")
+    return OnePassSource(replace(made, file=file), _Imported(
+        MODELS_FOLDER, file, shown=f"the one-pass drafter of {name}"))
 
 
 def _pair(target: Path, file: ModelFile, name: str, draft: Path | None, weights: str | None,
@@ -278,7 +284,7 @@ class _Imported:
                  rows: int | None = None, prefill: int | None = 0, pruning: Pruning | None = None, lend: int = 0,
                  borrow: Lender | None = None) -> Placed:
         graph = self.file.network.graph
-        rows = rows or default_rows(graph, config)
+        rows = rows or (most_rows if lend or borrow else default_rows)(graph, config)  # trees of drafters are large
         pages = pruning.pages if pruning else None
         always = (pruning.first, pruning.last) if pruning and pruning.selects else None
         values = (pruning.values if pruning else None) or 0
@@ -302,6 +308,8 @@ class _Imported:
                            self._refused(config, error)) from None
                 if not pages:
                     placed = self._with_narrow(self._with_prefill(placed, prefill))
+                if general and lend:
+                    placed = self._with_sampled(placed)
                 self.kept[key] = self._with_selection(placed, *always) if always else placed
         return self.kept[key]
 
@@ -357,6 +365,16 @@ class _Imported:
                                 base_address=program.base_address + _behind_all(placed)):
             placed = replace(placed, dram=_with(placed, made), narrow=(*placed.narrow, made))
         return placed
+
+    def _with_sampled(self, placed: Placed) -> Placed:
+        """With the program whose passes leave rows for another network and give back logits, behind all else."""
+        program = placed.program
+        try:
+            made = sampled_kept(placed.network, self.file.sha256, program,
+                                base_address=program.base_address + _behind_all(placed))
+        except CompileError as error:
+            raise self._refused(program.config, error) from None
+        return replace(placed, dram=_with(placed, made), sampled=made)
 
     def _with_selection(self, placed: Placed, first: int, last: int) -> Placed:
         """With what chooses rows of the cache, and the cache of those rows, behind all else.

@@ -1,65 +1,164 @@
-"""A trained drafter that proposes a chain in one pass, from the target's hidden rows (PARD, P-EAGLE).
+"""A trained drafter that proposes several tokens in one pass, from the target's hidden rows (PARD, P-EAGLE).
 
 An et al. 2025; the drafter is of :mod:`gemmule.sw.training.drafters`. A row of the text has the token that follows it
 and the target's hidden rows at its position; behind the last row that the target has read stand masks, one for each
 further token, which have the same hidden rows. All are one causal pass, and the masks' rows are then forgotten.
+
+Of each position the device gives the ``--parallel-top`` largest logits. A mask does not know which tokens stand before
+it, so the tree has at each depth the same candidates, whatever they stand behind: it takes the paths with the largest
+products of chances. With ``--parallel-form confident`` a chance comes from the logits, as the drafter's own softmax at
+a temperature of each position (:data:`TEMPERATURES`); with ``fixed`` from position and rank alone (:data:`RANKS`), so
+that each step has a tree of the same shape. One candidate a position is a chain, whose pass needs no logits.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import exp
 from typing import TYPE_CHECKING
 
+from gemmule.sw.decoding.branches import grow
 from gemmule.sw.decoding.methods.method import DRAFT, Method, Option, Request
-from gemmule.sw.decoding.paced import Paced
-from gemmule.sw.decoding.tree import Tree
+from gemmule.sw.decoding.tree import Drafter, Tree
+from gemmule.sw.decoding.worth import Worth
 from gemmule.sw.errors import InputError
-from gemmule.sw.limits import DRAFTS
+from gemmule.sw.limits import DRAFTS, Range
 
 if TYPE_CHECKING:
     from gemmule.config import Host
-    from gemmule.sw.decoding.lengths import Lengths
     from gemmule.sw.decoding.one_pass import OnePass
-    from gemmule.sw.step import Asking
+    from gemmule.sw.step import Asking, Forward
 
-__all__ = ["METHOD", "OnePassDrafter"]
+__all__ = ["METHOD", "OPTIONS", "RANKS", "TEMPERATURES", "Guesses", "OnePassDrafter", "drafter_of"]
+
+TEMPERATURES = (1.0, 1.0, 1.0, 1.0, 0.9, 0.9, 0.8)
+"""By position, those at which the drafter's softmax is closest to what the target says, given the tokens before."""
+RANKS = (
+    (0.654, 0.099, 0.037, 0.025, 0.017, 0.008, 0.007, 0.005), (0.649, 0.082, 0.043, 0.022, 0.020, 0.012, 0.008, 0.006),
+    (0.669, 0.087, 0.033, 0.020, 0.014, 0.015, 0.011, 0.010), (0.713, 0.070, 0.036, 0.014, 0.013, 0.011, 0.011, 0.004),
+    (0.738, 0.079, 0.025, 0.015, 0.008, 0.008, 0.003, 0.013), (0.755, 0.073, 0.035, 0.014, 0.010, 0.000, 0.007, 0.000),
+    (0.722, 0.066, 0.052, 0.014, 0.000, 0.014, 0.005, 0.009))
+"""By position, how often each rank is right where the tokens before are. `benchmarks.drafted` finds both tables."""
+WIDEST = 16
+"""Logits of a position that its chances are of: beyond these there is little."""
+Guesses = list[list[tuple[int, float]]]
+"""By position the likeliest tokens, each with its chance where the ones before are right."""
+Chances = Callable[[int, Sequence[float]], Sequence[float]]
+"""Of the candidates of a position, by number and their logits, the largest first."""
 
 
-class OnePassDrafter(Paced):
-    """Drafts a chain with the masks' answers. Its cache has a row for each token that the target has read."""
+def confident(position: int, logits: Sequence[float]) -> Sequence[float]:
+    """By the drafter's own softmax over these."""
+    temperature = TEMPERATURES[min(position, len(TEMPERATURES) - 1)]
+    weights = [exp((logit - logits[0]) / temperature) for logit in logits]
+    return [weight / sum(weights) for weight in weights]
 
-    def __init__(self, drafter: OnePass, lengths: Lengths | int, host: Host | None = None, kept: bool = True) -> None:
-        """``lengths``: as of :class:`Paced`; ``kept``: its KV cache keeps rows."""
-        super().__init__(lengths, host)
-        self.drafter, self.cache = drafter, drafter.model.kv(kept=kept)
+
+def fixed(position: int, logits: Sequence[float]) -> Sequence[float]:
+    """By rank."""
+    return RANKS[min(position, len(RANKS) - 1)]
+
+
+FORMS: dict[str, Chances] = {"confident": confident, "fixed": fixed}
+"""What chances come from, by name."""
+
+
+class OnePassDrafter(Drafter):
+    """Drafts a tree with the masks' answers. Its cache has a row for each token that the target has read."""
+
+    def __init__(self, drafter: OnePass, most: int, *, top: int, form: str = "confident", kept: bool = True,
+                 host: Host | None = None) -> None:
+        """``most``: candidates of a step; ``top``: of a position; ``form``: of :data:`FORMS`; ``kept``: its KV cache
+        keeps rows.
+        """
+        from gemmule.config import Host
+
+        self.host = host or Host()
+        self.drafter, self.most, self.top, self.chances = drafter, most, top, FORMS[form]
+        self.cache, self.worth = drafter.model.kv(kept=kept), Worth(self.host.launch_cycles, self.host.step_cycles)
+        self.drafting = 0
+        """Cycles of the step's own passes."""
+        self.pending = 0
+        """Position of the last token, whose row the target has not read."""
+        self.elsewhere: dict[int, int] = {}
+        """By position, where the target's pass has left hidden rows of accepted candidates, if not in their place."""
 
     def begin(self, ids: list[int], dropped: int = 0) -> Asking[None]:
+        self.elsewhere = {}  # the target may have passed other rows since: what stands in their place costs no token
         if self.cache.kept and len(ids) > 1:
             yield from self.cache.begin(ids[1:])
 
     def propose(self, ids: list[int], budget: int) -> Asking[Tree]:
+        self.pending = len(ids) - 1
+        guesses = yield from self.guesses(ids, budget)
+        follow = partial(self.behind, guesses)
+        return self.worth.chosen(lambda count: grow(ids[-1], count, 0, follow), min(self.most, budget),
+                                 self.drafting).tree
+
+    @staticmethod
+    def behind(guesses: Guesses, depth: int) -> list[tuple[int, float, int]]:
+        """Candidates of a position, as :func:`gemmule.sw.decoding.branches.grow` takes them."""
+        return [(token, chance, depth + 1) for token, chance in guesses[depth]] if depth < len(guesses) else []
+
+    def guesses(self, ids: list[int], budget: int) -> Asking[Guesses]:
+        """The likeliest tokens behind a text, position by position; ``budget``: positions at most."""
         from gemmule.sw.step import Want
 
-        count = min(self.lengths.most(), budget, 1 + len(self.drafter.masks))
+        self.drafting = 0
+        count = min(self.most, budget, 1 + len(self.drafter.masks))
         if count < 1 or len(ids) < 2:  # the target has read nothing yet
-            self.drafted = 0
-            return Tree.chain(ids[-1], [])
-        out = yield from self.cache.ahead_of(ids[1:], self.drafter.masks[:count - 1], Want(last=count))
-        self.drafted = count
-        self.costs.draft = (out.cycles + self.host.launch_cycles * len(out.results)) // count
-        return Tree.chain(ids[-1], self.drafter.tokens[out.argmax].tolist())
+            return []
+        want = Want(last=count, top=min(WIDEST, len(self.drafter.tokens)) if self.top > 1 else 0)
+        out = yield from self.cache.ahead_of(ids[1:], self.drafter.masks[:count - 1], want, self.elsewhere)
+        self.elsewhere = {}
+        self.drafting = out.cycles + self.host.launch_cycles * len(out.results)
+        if out.top is None:
+            return [[(token, RANKS[min(position, len(RANKS) - 1)][0])]
+                    for position, token in enumerate(self.drafter.tokens[out.argmax].tolist())]
+        scale = self.drafter.model.logit_scale
+        return [list(zip(tokens, self.chances(position, logits)))[:self.top]
+                for position, (tokens, logits) in enumerate(zip(
+                    self.drafter.tokens[out.top.tokens].tolist(), (out.top.logits * scale).tolist()))]
+
+    def observe(self, out: Forward, path: list[int], new: list[int]) -> None:
+        self.worth.take(len(out.argmax), out.cycles)
+        if self.cache.kept:
+            self.elsewhere = {self.pending + depth: self.pending + node for depth, node in enumerate(path)
+                              if node != depth}
+
+
+def drafter_of(request: Request, name: str) -> OnePass:
+    """The drafter of a request.
+
+    Raises:
+        InputError: the target has none, or no program for what the rule wants.
+    """
+    if request.one_pass is None:
+        raise InputError(f"--method {name} needs a drafter that was trained on the target's hidden rows: take --model "
+                         "smollm2, or another --method")
+    if not request.rule.want(1).plain and request.target.sampled is None:
+        raise InputError(f"--method {name} needs a session with general=True for drawn tokens, whose passes leave "
+                         "hidden rows and logits: make one, or use --temperature 0")
+    return request.one_pass
 
 
 def _make(request: Request) -> OnePassDrafter:
-    if request.one_pass is None:
-        raise InputError("--method parallel needs a drafter that was trained on the target's hidden rows: take --model "
-                         "smollm2, or another --method")
-    if not request.rule.want(1, request.lengths.needs_confidence).plain:
-        raise InputError("--method parallel reads hidden rows that greedy passes leave: use --temperature 0 without "
-                         "--draft-lengths confidence")
-    return OnePassDrafter(request.one_pass, request.lengths, request.host, request.kept)
+    options = request.options
+    return OnePassDrafter(drafter_of(request, "parallel"), request.lengths.most(), top=options["parallel_top"],
+                          form=options["parallel_form"], kept=request.kept, host=request.host)
 
+
+OPTIONS = (
+    Option(name="--parallel-top", limits=Range(1, 8, "tokens"), default=4,
+           help="Candidates of a position: the drafter's largest logits; 1: a chain."),
+    Option(name="--parallel-form", limits=tuple(FORMS), default="confident",
+           help="Whether a candidate's chance comes from the drafter's logits, or from position and rank alone."))
+"""Of the tree."""
 
 METHOD = Method(
-    name="parallel", says="a trained drafter that proposes several tokens in one pass, from the target's hidden rows",
-    make=_make, needs_one_pass=True, labels=(DRAFT,),
-    drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=7, help="Tokens drafted per step."))
+    name="parallel", says="a trained drafter that proposes a tree in one pass, from the target's hidden rows",
+    make=_make, needs_one_pass=True, scheduled=False, labels=(DRAFT,),
+    drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=15, help="Tokens drafted per step.",
+                  otherwise="as many as a pass verifies"),
+    options=OPTIONS)

@@ -1,0 +1,187 @@
+"""What SmolLM2's trained one-pass drafter gains on all forty requests, by itself and joined with runs of the text.
+
+    python -m benchmarks.joined --out docs/results
+
+Prompt and host count, each text begins cold. The target's greedy text does not depend on what is drafted (tests hold
+that), so it is written once, many texts at a time, and a stand-in for the target's interpreter tells it to the decoding
+loop, with the hidden rows that one pass over the text leaves. Drafts, launches and cycles are those of the real run, in
+a small part of its time. The first request of each category also runs with the interpreter itself, and must have equal
+tokens and cycles. `gemmule bench --model smollm2 --method parallel,joined --num-speculative-tokens 15 --max-new-tokens
+96` is the real run of all.
+
+Beside each gain behind the prompt stands what acceptance and passes predict: tokens and passes as counted, each pass
+at the cycles of its rows in the middle of the answer. A run that was broken off goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.common import show
+from benchmarks.smollm2.asked import REQUESTS
+from benchmarks.smollm2.decoding import LOOPING, Told
+from benchmarks.smollm2.greedy import greedy
+from benchmarks.smollm2.requests import TOKENS
+from gemmule import __version__
+from gemmule.compiler.ir import Cache, Rows
+from gemmule.config import load_config
+from gemmule.io.files import write_atomically
+from gemmule.sw.decoding.generation import Generation, distinct
+from gemmule.sw.decoding.session import Session
+from gemmule.sw.device.interpreted import InterpretedModel, LentRows
+from gemmule.sw.models.one_pass import hidden_rows
+from gemmule.sw.models.pair import open_pair
+from gemmule.sw.step import Want
+from gemmule.sw.text.chat import Template
+
+CONFIG, NAME = "base", "smollm2"
+METHODS: dict[str, tuple[str, dict[str, int]]] = {
+    "pld": ("pld", {}), "parallel, chain": ("parallel", {"parallel_top": 1}), "parallel": ("parallel", {}),
+    "joined": ("joined", {})}
+"""By name, the method and its options."""
+Record = dict[str, Any]
+
+
+class Lending(Told):
+    """Tells a text, and leaves the hidden rows of each position's token."""
+
+    def __init__(self, text: Sequence[int], model: InterpretedModel, hidden: dict[int, np.ndarray]) -> None:
+        super().__init__(text, model.network.graph.vocab, model.first)
+        assert isinstance(model.lent, LentRows)
+        self.lent, self.hidden = model.lent, hidden
+
+    def forward(self, rows: Rows, cache: Cache, *others: Any) -> np.ndarray:
+        first = cache.length(0)
+        for depth, values in self.hidden.items():
+            places = np.minimum(rows.positions - self.first, len(values) - 1)
+            self.lent.rows[depth][first:first + len(rows)] = values[places]
+        return super().forward(rows, cache, *others)
+
+
+def measured(session: Session, requests: dict[str, list[int]], texts: dict[str, list[int]], ends: frozenset[int],
+             rows: list[Record], save: Callable[[], None]) -> None:
+    """Fill ``rows``: of each request those that are not there yet. ``requests``, ``texts``: by name, prompt and answer.
+    """
+    model = session.target
+    assert isinstance(model, InterpretedModel)
+    assert isinstance(model.lent, LentRows)
+    real, seen = (model.interpreter, model.cache), {row["category"] for row in rows}
+    for request, prompt in list(requests.items())[len(rows):]:
+        answer, category = texts[request], request.split("/")[0]
+        text = [*prompt, *answer]
+        told = Lending(text, model, hidden_rows(model.network, Rows.chain(text, model.first), tuple(model.lent.rows)))
+
+        def run(method: str, options: dict[str, int], told: Lending | None, prompt: list[int] = prompt) -> Generation:
+            model.interpreter, model.cache = real
+            if told:
+                model.interpreter, model.cache = told, Cache(model.network.graph)  # type: ignore[assignment]
+                model.cache.width = {}
+            return session.generate(method, prompt, TOKENS, stop=ends, options=options)
+
+        row: Record = {"request": request, "category": category, "prompt_tokens": len(prompt),
+                       "new_tokens": len(answer), "distinct_4grams": distinct(answer, 4)}
+        plain = run("ar", {}, told)
+        costs = _costs(model, len(prompt) + len(answer) // 2)
+        for name, (method, options) in METHODS.items():
+            made = run(method, options, told)
+            if made.tokens != answer:
+                raise SystemExit(f"{request}: {name} must give the greedy text, which it does not")
+            row[name] = _row(made, plain, costs)
+        if category not in seen:
+            other = run("joined", {}, None)
+            if (other.tokens, other.ledger.cycles) != (answer, row["joined"]["cycles"]):
+                raise SystemExit(f"{request}: the text as told must take the cycles of the interpreter's run")
+        seen.add(category)
+        rows.append(row)
+        print(f"{request}: " + ", ".join(f"{name} {row[name]['speedup']:.2f}x" for name in METHODS), flush=True)
+        save()
+
+
+def _costs(model: InterpretedModel, context: int) -> list[int]:
+    """Cycles of a pass by its rows, from one on, host included."""
+    found = []
+    for count in range(1, model.program.max_rows + 1):
+        kv = model.kv()
+        kv.append(context)
+        rows = Rows.chain([0] * count, model.first + context)
+        results = model._launches(rows, Want(), np.ones(count, dtype=bool), [model.first + context],
+                                  model.network.graph.layers)
+        found.append(sum(int(one.cycles) + model.program.config.host.launch_cycles for one in results))
+    return found
+
+
+def _row(run: Generation, plain: Generation, costs: list[int]) -> Record:
+    host = run.ledger.config.host
+    drafting = run.ledger.by_model.get("draft", 0) + host.launch_cycles * run.ledger.launches.get("draft", 0)
+    behind_prompt = drafting - run.prefill.by_model.get("draft", 0)
+    steps = sum(costs[drafted] + host.step_cycles for drafted, _ in run.steps)
+    predicted = len(plain.steps) * (costs[0] + host.step_cycles) / (steps + behind_prompt)
+    return {
+        "cycles": run.ledger.cycles, "speedup": plain.ledger.cycles / run.ledger.cycles,
+        "behind_prompt": (plain.ledger.cycles - plain.prefill.cycles) / (run.ledger.cycles - run.prefill.cycles),
+        "predicted_behind_prompt": predicted, "tokens_per_step": len(run.tokens) / len(run.steps),
+        "rows_per_step": statistics.mean(1 + drafted for drafted, _ in run.steps),
+        "drafter_passes_per_step": (run.ledger.launches.get("draft", 0)
+                                    - run.prefill.launches.get("draft", 0)) / len(run.steps),
+        "drafting": drafting / run.ledger.cycles}
+
+
+def summary(rows: list[Record]) -> list[Record]:
+    """Means over requests, by method and part: all, by category, looping or not."""
+    parts = {"all": rows} | {category: [row for row in rows if row["category"] == category]
+                             for category in dict.fromkeys(row["category"] for row in rows)} | {
+        "looping": [row for row in rows if row["distinct_4grams"] < LOOPING],
+        "not looping": [row for row in rows if row["distinct_4grams"] >= LOOPING]}
+    found = []
+    for name in METHODS:
+        for part, mine in parts.items():
+            if mine:
+                means = {key: statistics.mean(row[name][key] for row in mine) for key in mine[0][name]
+                         if key != "cycles"}
+                found.append({"method": name, "part": part, "requests": len(mine), **means,
+                              "least": min(row[name]["speedup"] for row in mine),
+                              "most": max(row[name]["speedup"] for row in mine)})
+    return found
+
+
+def main() -> None:
+    """Print and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--requests", type=int, default=10, help="the first so many of each category")
+    parser.add_argument("--out", type=Path, default=Path("docs/results"))
+    args = parser.parse_args()
+    config, pair, path = load_config(CONFIG), open_pair(NAME), args.out / "joined.json"
+    assert pair.chat
+    template, requests = Template(pair.chat, NAME), dict[str, list[int]]()
+    for category, prompts in json.loads(REQUESTS.read_text())["prompts"].items():
+        for prompt in prompts[:args.requests]:
+            assert prompt["name"].startswith(category)
+            requests[prompt["name"]] = pair.plain(template.render([{"role": "user", "content": prompt["text"]}]))
+    with Session(config, pair=pair, interpreted=True, one_pass=True) as session:
+        assert session.one_pass
+        record: Record = {
+            "schema": "gemmule/benchmark-joined/1", "version": __version__, "config": CONFIG,
+            "config_sha256": config.sha256, "model": NAME, "new_tokens": TOKENS, "methods": METHODS,
+            "drafter_sha256": session.one_pass.digest, "requests": args.requests, "target_sha256": pair.digests[0],
+            "extra_parameters": session.extra_parameters("joined")}
+        kept = json.loads(path.read_text()) if path.is_file() else {}
+        same = all(kept.get(key) == json.loads(json.dumps(value)) for key, value in record.items())
+        network = session.target.network  # type: ignore[attr-defined]
+        record |= {"texts": kept["texts"] if same else dict(zip(requests, greedy(
+            network, list(requests.values()), TOKENS, pair.ends), strict=True)), "rows": kept["rows"] if same else []}
+        measured(session, requests, record["texts"], pair.ends, record["rows"],
+                 lambda: write_atomically(path, json.dumps(record, indent=1) + "\n"))
+    record["summary"] = summary(record["rows"])
+    show(f"{TOKENS} new tokens at most, {CONFIG}", record["summary"])
+    write_atomically(path, json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
