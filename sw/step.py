@@ -228,6 +228,12 @@ class Model(Protocol):
     """What answers questions: a compiled network on a device."""
 
     name: str
+    program: Any
+    """Of its passes."""
+    prefill: Any
+    """The program for prompts, if there is one."""
+
+    def prompt(self, rows: Rows, kv: KV) -> Forward: ...
 
     def forward(self, rows: Rows, want: Want, kv: KV | Sequence[KV], *,
                 layers: Sequence[LayerRange] | None = None) -> Forward: ...

@@ -1,6 +1,7 @@
 """A second program for more new rows than the one beside it, for keys and values alone: passes over a prompt.
 
-Nothing is answered, so there is no head, and of the last layer there are only keys and values.
+Nothing is answered, so there is no head, and of the last layer there are only keys and values. Beside a batch it takes
+the rows of one sequence, whose cache displaces the launch's registers.
 """
 
 from __future__ import annotations

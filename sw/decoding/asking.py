@@ -86,7 +86,7 @@ class Batch(Generic[K, T]):
 
     Rows that need no answer go first, then a model answers when nobody asks one before it any more, so that texts that
     draft more or less still share the pass that verifies. With ``pieces`` rows of a prompt go beside others' rows, as
-    many a pass as a sequence has room for; else the whole prompt goes ahead.
+    many a pass as a sequence has room for; else the whole prompt goes ahead, by the program for prompts if there is one.
 
     Attributes:
         done: what texts came to, by key.
@@ -127,8 +127,13 @@ class Batch(Generic[K, T]):
 
     def turn(self) -> None:
         """One pass; texts that are done leave their sequences."""
-        first = min((asked.ask for asked in self.asked.values()), key=lambda ask: (
-            (ask.want.last == 0) == self.pieces, self.order.index(ask.model.name)))
+        number, asked = min(self.asked.items(), key=lambda one: (
+            (one[1].ask.want.last == 0) == self.pieces, self.order.index(one[1].ask.model.name)))
+        first = asked.ask
+        if not self.pieces and _silent(first, first) and first.model.prefill and (
+                len(first.rows) > first.model.program.max_rows):
+            self._ahead(number, first)
+            return
         group = {sequence: asked for sequence, asked in self.asked.items()
                  if _alike(asked.ask, first) or (self.pieces and _silent(asked.ask, first))}
         most = first.model.program.max_rows if self.pieces else None
@@ -143,6 +148,13 @@ class Batch(Generic[K, T]):
                 del self.asked[sequence]
                 self._go_on(sequence, answer)
 
+    def _ahead(self, sequence: int, ask: Ask) -> None:
+        """A prompt by the program for prompts."""
+        out = ask.model.prompt(ask.rows, ask.kv)
+        _ends(self.ends, ask.model, self.batch)[sequence] = ask.kv.length
+        del self.asked[sequence]
+        self._go_on(sequence, out)
+
     def _go_on(self, sequence: int, answer: Forward | None) -> None:
         """A text up to its next question, or to its end."""
         text = self.texts[sequence]
@@ -153,6 +165,8 @@ class Batch(Generic[K, T]):
                 question = asking.send(answer)
             except StopIteration as finished:
                 self.done[key], self.texts[sequence] = finished.value, None
+                for ends in self.ends.values():
+                    ends[sequence] = 0  # what nobody reads any more is not loaded for the row that nobody sees
                 return
             question.kv.sequence = sequence
             if isinstance(question, Ask):

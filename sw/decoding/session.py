@@ -88,7 +88,7 @@ class Session:
     def __init__(self, config: Config, backend: str | Opener = "model", pair: Pair | None = None, *,
                  general: bool = False, launch: str = "pass", interpreted: bool = False, batch: int = 1,
                  rows: int | None = None, prefill: int | None = None, pruning: Pruning | None = None,
-                 one_pass: bool = False) -> None:
+                 one_pass: bool = False, ahead: bool = False) -> None:
         """``backend``: a name of :func:`open_device`, or what opens another device.
 
         ``general``: models also take hidden rows, run some of their layers and give other answers than tokens.
@@ -100,6 +100,7 @@ class Session:
         ``batch``: texts of a pass, each with up to ``rows`` rows, by default as many as go well; a pass a launch.
         ``prefill``: rows of a launch of a prompt, by a program of their own: by default as many as pay; 0: as many as
         of any pass, by the one program, as of a batch.
+        ``ahead``: prompts of a batch go by a program of their own, text by text; else in passes of the batch.
         ``pruning``: the schedule of the target's cache (:class:`gemmule.sw.kv.selected.SelectedKV`).
         ``one_pass``: with the drafter that was trained on the target's hidden rows, which the target's greedy passes
         then leave in DRAM.
@@ -111,7 +112,7 @@ class Session:
         pair = pair or bundled_pair()
         _refuse(backend, pair, general=general, launch=launch, interpreted=interpreted, batch=batch, prefill=prefill,
                 pruning=pruning, one_pass=one_pass)
-        prefill = 0 if batch > 1 else prefill
+        prefill = 0 if batch > 1 and not ahead else prefill
         self.pruning = pruning
         source = pair.one_pass() if one_pass and pair.one_pass else None
         target = pair.target(config, 0, general, batch=batch, rows=rows, prefill=prefill, pruning=pruning,

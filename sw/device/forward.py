@@ -3,13 +3,15 @@ general one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 
 from gemmule.compiler.ir import Graph, Rows
+from gemmule.compiler.kernels.attention.shared import CACHE
+from gemmule.compiler.place import cut_evenly
 from gemmule.compiler.program import Program, Step
 from gemmule.compiler.programs.general_program import Answers
 from gemmule.compiler.programs.model_program import ModelProgram
@@ -21,8 +23,10 @@ from gemmule.sw.device.pieces import Piece, launches, pieces
 from gemmule.sw.device.slots import HiddenSlots
 from gemmule.sw.kv.paged import PagedKV
 from gemmule.sw.step import KV, Forward, Hidden, LayerRange, Want, exponent_scaling
+from gemmule.timing import ceil_div
 
-__all__ = ["Caches", "Runner", "answered_rows", "append_rows", "forward_rows", "logit_scale"]
+__all__ = ["Caches", "Runner", "answered_rows", "append_rows", "forward_rows", "logit_scale",
+           "prompt_launches"]
 
 Caches = KV | Sequence[KV]
 """Of a single sequence, or of each of a batch."""
@@ -53,6 +57,26 @@ def forward_rows(model: Runner, rows: Rows, want: Want, kv: Caches | None,
     if want.plain and layers is None and rows.hidden is None:
         return _plain(model, rows, answered, cached, kv is not None, places)
     return _general(model, rows, want, answered, cached, layers)
+
+
+def prompt_launches(model: Runner, rows: Rows, kv: KV) -> Iterator[tuple[PrefillProgram, Rows, Step]]:
+    """Launches of a prompt's rows of one sequence of a batch behind its cached ones, by the program for prompts.
+
+    Raises:
+        ValueError: there is no such program, or the rows do not fit the context.
+    """
+    prefill, cached, count = model.prefill, model.first + kv.length, len(rows)
+    if prefill is None:
+        raise ValueError(f"{model.name}: prompts that go ahead in a batch need their program: make the session with "
+                         "ahead=True")
+    if cached + count > prefill.max_positions:
+        raise ValueError(f"{model.name}: rows {cached}..{cached + count - 1} exceed the context of "
+                         f"{prefill.max_positions} positions; shorten the prompt")
+    rows, place = rows.behind(model.first), kv.sequence * model.program.layout.size
+    for first, size in cut_evenly(count, ceil_div(count, prefill.max_rows)):
+        part = rows.take(np.arange(first, first + size))
+        step = prefill.step(part, 0, [cached + first])
+        yield prefill, part, step._replace(registers=step.registers.displaced(prefill.symbols[CACHE], place))
 
 
 def append_rows(kv: Caches | None, rows: Rows) -> None:

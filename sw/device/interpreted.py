@@ -7,7 +7,7 @@ numbers as of the simulated device (tests compare them), several times as fast, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from gemmule.compiler.programs.prefill import PrefillProgram
 from gemmule.sim.result import Result
 from gemmule.sim.simulator import Simulator
 from gemmule.sw.device.answers import largest
-from gemmule.sw.device.forward import Caches, answered_rows, append_rows
+from gemmule.sw.device.forward import Caches, answered_rows, append_rows, prompt_launches
 from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.device.pieces import launches, pieces
 from gemmule.sw.device.runtime import LoadedModel
@@ -163,6 +163,20 @@ class InterpretedModel(LoadedModel):
         append_rows(kv, rows)
         return Forward(found.argmax(axis=1).tolist(), results, found.astype(np.int16) if want.logits else None,
                        largest(found, want.top) if want.top else None)
+
+    def prompt(self, rows: Rows, kv: KV) -> Forward:
+        """Keys and values of a prompt's rows of one sequence of a batch; the others take no part.
+
+        Raises:
+            ValueError: there is no program for prompts, or the rows do not fit the context.
+        """
+        results = [] if self.timer is None else [self._launch(prefill, step, prefill.gathered(part))
+                                                 for prefill, part, step in prompt_launches(self, rows, kv)]
+        own = replace(rows, sequences=np.full(len(rows), kv.sequence)).behind(self.first)
+        self._truncated(own, kv.sequence, kv)
+        self.interpreter.forward(own, self.cache)
+        kv.append(len(rows))
+        return Forward([], tuple(results))
 
     def _borrowed(self, rows: Rows) -> dict[str, np.ndarray]:
         """By node, what rows read of another network."""

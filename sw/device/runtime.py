@@ -22,7 +22,7 @@ from gemmule.sim.result import Result
 from gemmule.sw.device.ahead import Ahead
 from gemmule.sw.device.backends import Device, DeviceError
 from gemmule.sw.device.choosing import DeviceChooser
-from gemmule.sw.device.forward import Caches, append_rows, forward_rows, logit_scale
+from gemmule.sw.device.forward import Caches, append_rows, forward_rows, logit_scale, prompt_launches
 from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.device.slots import HiddenSlots
 from gemmule.sw.device.timeline import Earlier
@@ -161,6 +161,17 @@ class LoadedModel:
         for caches in (kv, *(part.kv for part in layers or ())):
             append_rows(caches, rows)
         return found
+
+    def prompt(self, rows: Rows, kv: KV) -> Forward:
+        """Keys and values of a prompt's rows of one sequence of a batch; the others take no part.
+
+        Raises:
+            DeviceError: a launch ended with a device fault.
+            ValueError: there is no program for prompts, or the rows do not fit the context.
+        """
+        results = [self.run(prefill, step) for prefill, _, step in prompt_launches(self, rows, kv)]
+        kv.append(len(rows))
+        return Forward([], tuple(results))
 
     def slots_of(self, hidden: Hidden) -> np.ndarray:
         """Where hidden rows stand, for :meth:`gemmule.compiler.ir.Rows.entering`  # int64 [rows].
