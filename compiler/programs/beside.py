@@ -38,10 +38,11 @@ def compile_beside(kind: type[Kind], network: Network, program: ModelProgram, *,
         CompileError: it does not fit, or cannot share weights and cache; the message says what to change.
     """
     config = program.config
-    if network.alike or program.pool or (program.batch > 1 and answered):
-        raise CompileError("a second program goes beside one whose cache stands in order, of a network with numbers, "
-                           "and one that answers beside one of a single sequence: compile without it")
+    if network.alike or ((program.pool or program.batch > 1) and answered):
+        raise CompileError("a second program goes beside one of a network with numbers, and one that answers beside "
+                           "one of a single sequence whose cache stands in order: compile without it")
     entry = PassEntry(kind, network, config, rows=rows, batch=1, context=context, tokens=True, among=among,
+                      pool=program.pool,
                       answered=answered, cache=program.layout, contents=Contents(program.constants, config.dim),
                       values=values, lends=program.lends, borrows=program.borrows)
     run_fitting(entry)
