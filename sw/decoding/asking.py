@@ -198,6 +198,9 @@ def _ends(ends: dict[int, list[int]], model: Any, batch: int) -> list[int]:
 
 def _filled(model: Any, sequence: int, rows: int) -> KV:
     """What stands for the cache of a sequence without a question."""
+    if model.program.pool:
+        nobody: KV = model.nobody(sequence)
+        return nobody
     made = ContiguousKV(model, rows + 1, sequence)
     made.text = None
     made.append(rows)
@@ -206,9 +209,9 @@ def _filled(model: Any, sequence: int, rows: int) -> KV:
 
 def _shared(rows: Mapping[int, Rows], caches: Mapping[int, KV], first: Ask, ends: list[int]) -> dict[int, Forward]:
     """One pass for several sequences. One without a question has a row behind all of its own, which nobody sees."""
-    parts = [rows[number] if number in rows else Rows.chain([0], end) for number, end in enumerate(ends)]
     every = [caches[number] if number in caches else _filled(first.model, number, end)
              for number, end in enumerate(ends)]
+    parts = [rows[number] if number in rows else Rows.chain([0], kv.length) for number, kv in enumerate(every)]
     out = first.model.forward(Rows.batch(parts), first.want, every, layers=first.layers)
     for number, kv in caches.items():
         ends[number] = kv.length

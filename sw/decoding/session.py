@@ -25,7 +25,7 @@ from gemmule.sw.device.ahead import Ahead
 from gemmule.sw.device.backends import Device, open_device
 from gemmule.sw.device.interpreted import InterpretedModel
 from gemmule.sw.device.ledger import Ledger
-from gemmule.sw.device.runtime import TARGET, LoadedModel
+from gemmule.sw.device.runtime import PAGE, TARGET, LoadedModel
 from gemmule.sw.device.timeline import Timeline
 from gemmule.sw.errors import InputError
 from gemmule.sw.kv.pruning import Pruning
@@ -88,7 +88,8 @@ class Session:
     def __init__(self, config: Config, backend: str | Opener = "model", pair: Pair | None = None, *,
                  general: bool = False, launch: str = "pass", interpreted: bool = False, batch: int = 1,
                  rows: int | None = None, prefill: int | None = None, pruning: Pruning | None = None,
-                 one_pass: bool = False, ahead: bool = False) -> None:
+                 one_pass: bool = False, ahead: bool = False, context: int | None = None, pool: int = 0,
+                 page: int = PAGE) -> None:
         """``backend``: a name of :func:`open_device`, or what opens another device.
 
         ``general``: models also take hidden rows, run some of their layers and give other answers than tokens.
@@ -101,6 +102,8 @@ class Session:
         ``prefill``: rows of a launch of a prompt, by a program of their own: by default as many as pay; 0: as many as
         of any pass, by the one program, as of a batch.
         ``ahead``: prompts of a batch go by a program of their own, text by text; else in passes of the batch.
+        ``context``: positions of a text, by default the networks'; ``pool``: rows of a cache that the target's texts of
+        a batch share in pages of ``page`` rows; 0: each has a whole context.
         ``pruning``: the schedule of the target's cache (:class:`gemmule.sw.kv.selected.SelectedKV`).
         ``one_pass``: with the drafter that was trained on the target's hidden rows, which the target's greedy passes
         then leave in DRAM.
@@ -116,9 +119,10 @@ class Session:
         self.pruning = pruning
         source = pair.one_pass() if one_pass and pair.one_pass else None
         target = pair.target(config, 0, general, batch=batch, rows=rows, prefill=prefill, pruning=pruning,
-                             lend=source.made.every if source else 0)
+                             lend=source.made.every if source else 0, context=context, pool=pool)
         size = round_up(len(target.dram), ALIGN)
-        draft = pair.draft(config, size, general, looped, batch, rows, prefill) if pair.draft else None
+        draft = pair.draft(config, size, general, looped, batch, rows, prefill, context=context) \
+            if pair.draft else None
         drafter, step = None, None
         if source and target.program.lends:
             drafter = source.place(config, size, prefill=prefill, borrow=Lender(
@@ -141,10 +145,11 @@ class Session:
         def loaded(name: str, placed: Placed, lender: LoadedModel | None = None) -> LoadedModel:
             if isinstance(self.device, Simulator) and interpreted:
                 return InterpretedModel(name, placed.network, placed.program, self.device, placed.prefill,
-                                        placed.narrow, lender=lender if isinstance(lender, InterpretedModel) else None)
+                                        placed.narrow, lender=lender if isinstance(lender, InterpretedModel) else None,
+                                        page=page)
             return LoadedModel(name, placed.program, placed.dram, self.device, placed.loop,
                                step if placed.loop else None, placed.prefill, placed.narrow, ahead, placed.selection,
-                               placed.values)
+                               placed.values, page)
 
         ahead = Ahead() if step else None
         self.memories: dict[str, dict[str, Any]] = {}

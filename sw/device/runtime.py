@@ -9,6 +9,7 @@ from typing import Self
 import numpy as np
 
 from gemmule.compiler.ir import Rows
+from gemmule.compiler.kernels.attention.cache_list import nobody
 from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.program import NO_DRAM, Program, Step
 from gemmule.compiler.programs.greedy_loop import GreedyLoop
@@ -29,7 +30,7 @@ from gemmule.sw.device.timeline import Earlier
 from gemmule.sw.device.value_reads import add_launch
 from gemmule.sw.kv.chosen_pages import PagesKV
 from gemmule.sw.kv.contiguous import ContiguousKV
-from gemmule.sw.kv.paged import PagedKV, PagePool
+from gemmule.sw.kv.paged import NobodyKV, PagedKV, PagePool
 from gemmule.sw.kv.pruning import Pruning
 from gemmule.sw.kv.saved_values import ValueReads
 from gemmule.sw.kv.selected import SelectedKV
@@ -55,13 +56,15 @@ class LoadedModel:
     def __init__(self, name: str, program: ModelProgram, dram: np.ndarray, device: Device,
                  loop: GreedyLoop | None = None, step: StepProgram | None = None,
                  prefill: PrefillProgram | None = None, narrow: Sequence[ModelProgram] = (),
-                 ahead: Ahead | None = None, selection: Selection | None = None, values: int = 0) -> None:
+                 ahead: Ahead | None = None, selection: Selection | None = None, values: int = 0,
+                 page: int = PAGE) -> None:
         """``dram`` (uint8): what stands in DRAM from the program's ``base_address`` on; all but ``step`` too.
 
         ``step``: a program of this draft's loop and of a target that is on the device. ``prefill``: takes long chains
         of rows that are not answered; ``narrow``: take fewer rows or shorter contexts, the best first. ``ahead``: has
         the target's answers of a launch of ``step``; the target's own model has it, too. ``selection``: what chooses
         rows of the cache. ``values``: least probability that meets a value, by the programs; 0: all values are loaded.
+        ``page``: rows of a page, where the cache is a pool.
         """
         self.loop, self.step, self.prefill, self.narrow, self.ahead = loop, step, prefill, narrow, ahead
         self.selection, self.displacement, self.values = selection, 0, values
@@ -77,7 +80,7 @@ class LoadedModel:
         self.slots = HiddenSlots(general.slots, general.batch * general.max_rows) if general else None
         """Shared by all copies."""
         pool = program.pool
-        self.pages = PagePool(pool, min(PAGE, pool), self.first) if pool else None
+        self.pages = PagePool(pool, min(page, pool), self.first + (program.batch > 1)) if pool else None
         """Shared by all copies, and by all sequences."""
         device.write_dram(program.base_address, dram.tobytes())
         if step:
@@ -266,6 +269,16 @@ class LoadedModel:
             raise ValueError(f"{self.name}: copies and gathers of cached rows need their programs: compile with "
                              "general=True")
         return moves
+
+    def relisted(self, sequence: int, kept: Sequence[int]) -> None:
+        """Rows of a list stay, in this order: the host's own affair, for a launch says which rows there are."""
+
+    def forked(self, sequence: int, new: int) -> None:
+        """Another sequence's list has the same rows."""
+
+    def nobody(self, sequence: int) -> NobodyKV:
+        """What stands for the cache of a sequence without a text, where caches go by list."""
+        return NobodyKV(self, nobody(self.first), sequence)
 
     # -- launches
 

@@ -69,12 +69,13 @@ class Place(Protocol):
     ``general``: with the general program; ``looped``: with the program of several greedy steps. Not both. ``batch``:
     sequences of a pass, with ``rows`` rows each; by default one, and as many as go well. ``prefill``: rows of the
     program for prompts; 0: without one; None: as many as pay. ``pruning``: with the programs that choose rows.
-    ``lend``, ``borrow``: as of :func:`gemmule.compiler.compile.compile_network`, of one sequence.
+    ``lend``, ``borrow``: as of :func:`gemmule.compiler.compile.compile_network`, of one sequence. ``context``: positions
+    of a text, by default the network's; ``pool``: rows of a cache that the texts of a batch share in pages.
     """
 
     def __call__(self, config: Config, base: int, general: bool = False, looped: bool = False, batch: int = 1,
                  rows: int | None = None, prefill: int | None = 0, pruning: Pruning | None = None, lend: int = 0,
-                 borrow: Lender | None = None) -> Placed: ...
+                 borrow: Lender | None = None, context: int | None = None, pool: int = 0) -> Placed: ...
 
 
 @dataclass(frozen=True)
@@ -271,11 +272,11 @@ class _Imported:
     def __init__(self, path: Path, file: ModelFile, *, shown: str, bundled: bool = False) -> None:
         self.path, self.file, self.shown, self.bundled = path, file, shown, bundled
         self.kept: dict[tuple[Config, int, bool, bool, int, int, int | None, tuple[int, int] | None, Pages | None,
-                              int, int, Lender | None], Placed] = {}
+                              int, int, Lender | None, int | None, int], Placed] = {}
 
     def __call__(self, config: Config, base: int, general: bool = False, looped: bool = False, batch: int = 1,
                  rows: int | None = None, prefill: int | None = 0, pruning: Pruning | None = None, lend: int = 0,
-                 borrow: Lender | None = None) -> Placed:
+                 borrow: Lender | None = None, context: int | None = None, pool: int = 0) -> Placed:
         graph = self.file.network.graph
         rows = rows or default_rows(graph, config)
         pages = pruning.pages if pruning else None
@@ -284,17 +285,18 @@ class _Imported:
         if pages and prefill:
             raise InputError(f"--prefill-rows {prefill} does not go with rows that choose pages (score: pages), which "
                              "pass prompts as all rows: use --prefill-rows 0")
-        key = config, base, general, looped, batch, rows, prefill, always, pages, values, lend, borrow
+        key = (config, base, general, looped, batch, rows, prefill, always, pages, values, lend, borrow, context, pool)
         if key not in self.kept:
             try:
-                if not choices(graph, config, rows=rows, batch=batch, context=graph.whole_positions, tokens=True):
+                if not choices(graph, config, rows=rows, batch=batch, context=context or graph.whole_positions,
+                               tokens=True, pool=pool):
                     raise CompileError(f"no mapping of {batch * rows} rows a launch fits")  # before it is announced
             except CompileError as error:
                 raise self._refused(config, error) from None
             with working(f"compiling {self.shown} for {config.name}", least=1.0):
                 try:
                     placed = self._with_pages(config, base, rows, pages) if pages else self._place(
-                        config, base, rows, general, looped, batch, values, lend, borrow)
+                        config, base, rows, general, looped, batch, values, lend, borrow, context, pool)
                 except CompileError as error:
                     raise (InputError(f"--prune: {error}") if pages or values else
                            self._refused(config, error)) from None
@@ -315,9 +317,10 @@ class _Imported:
         return Placed(network, program, program.fill(network))
 
     def _place(self, config: Config, base: int, rows: int, general: bool, looped: bool, batch: int, values: int,
-               lend: int, borrow: Lender | None) -> Placed:
+               lend: int, borrow: Lender | None, context: int | None, pool: int) -> Placed:
         network, effort = self.file.network, default_effort(self.file.network.graph)
-        beside: dict[str, Any] = ({"lend": lend} if lend else {}) | ({"borrow": borrow} if borrow else {})
+        beside: dict[str, Any] = {name: value for name, value in (
+            ("lend", lend), ("borrow", borrow), ("context", context), ("pool", pool)) if value}
         if looped:
             loop = loop_kept(network, self.file.sha256, config, effort=effort, rows=rows, base_address=base)
             return Placed(network, loop.single, loop.fill(network), loop)
