@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 
 __all__ = ["serve"]
 
+POOLED = 512
+"""Positions of a text in a pool: lists of two texts fit the index list of the presets."""
+
 
 def serve(
     config: ConfigOption = "base",
@@ -79,6 +82,16 @@ def serve(
     batch: Annotated[int, typer.Option(
         "--batch", metavar="N", callback=lambda n: BATCH.check("--batch", n),
         help=f"Texts of a pass at most, {BATCH}, at least 2.")] = 4,
+    context: Annotated[int | None, typer.Option(
+        "--context", metavar="N", show_default=False, min=2,
+        help="Positions of a text, prompt and new tokens together. Default: the model's; with --pool 512 at most.",
+    )] = None,
+    pool: Annotated[int | None, typer.Option(
+        "--pool", metavar="N", show_default=False, min=1,
+        help="Rows of one KV cache that the target's texts share in pages, taken as texts grow. Default: each text "
+             "reserves a whole context.")] = None,
+    page: Annotated[int, typer.Option(
+        "--page", metavar="N", min=1, max=256, help="Rows of a page.")] = 8,
     prompts: Annotated[str, choice(
         "--prompts", PROMPTS, "ahead: the rows of a prompt go before everything else, by a program of their own; "
         "beside: in pieces, in the rows that a pass has for the text.")] = "ahead",
@@ -127,20 +140,22 @@ def serve(
         _check(METHODS[name], pair)
     known = Prompts(pair)
     if arrivals is not None:
-        loads: list[tuple[float | None, list[Arrival]]] = [(None, traced(
-            read_trace(arrivals), device, pair.encode, known.named, max_new_tokens))]
+        load, shared = traced(read_trace(arrivals), device, pair, known.named, max_new_tokens)
+        loads: list[tuple[float | None, list[Arrival]]] = [(None, load)]
     else:
-        chosen = known.first(names, requests or 16)
+        chosen, shared = known.first(names, requests or 16), []
         loads = [(one, poisson(one, chosen, max_new_tokens, device, seed)) for one in rates]
+    positions = min(context or (POOLED if pool else pair.positions), pair.positions)
     for arrival in loads[0][1]:
-        if len(arrival.ids) + arrival.new_tokens > pair.positions:
-            raise InputError(f"{arrival.name}: a prompt and its new tokens must fit the context of {pair.positions}, "
-                             f"not {len(arrival.ids)} + {arrival.new_tokens}: ask for fewer, or shorten the prompt")
+        if len(arrival.ids) + arrival.new_tokens > positions:
+            raise InputError(f"{arrival.name}: a prompt and its new tokens must fit the context of {positions}, not "
+                             f"{len(arrival.ids)} + {arrival.new_tokens}: ask for fewer, or shorten the prompt")
     begin = time.perf_counter()
     quick = interprets(compute, pair.parameters)
     rows: list[dict[str, Any]] = []
     with ServingPlan(device=device, pair=pair, batch=batch, ahead=prompts == "ahead", drafts=num_speculative_tokens,
-                     methods=methods, interpreted=quick) as plan:
+                     methods=methods, interpreted=quick, context=positions, pool=pool or 0, page=page,
+                     shared=shared) as plan:
         references = plan.references(loads[0][1], pair.ends)
         total = len(loads) * len(methods) * len(loads[0][1])
         with counting("requests", total) as tell:
@@ -153,7 +168,8 @@ def serve(
     record = {
         "model": pair.name, "weights": weights, "compute": "interpreter" if quick else "device", "seed": seed,
         "batch": batch, "prompts": prompts, "num_speculative_tokens": num_speculative_tokens,
-        "max_new_tokens": max_new_tokens, "context": plan.room, "page": plan.page,
+        "max_new_tokens": max_new_tokens, "context": plan.room, "pool": pool, "page": page,
+        "shared_tokens": len(shared),
         "arrivals": None if arrivals is None else str(arrivals),
         "requests": [{"name": one.name, "prompt_tokens": len(one.ids), "max_new_tokens": one.new_tokens}
                      for one in loads[0][1]],

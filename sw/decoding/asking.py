@@ -100,8 +100,8 @@ class Batch(Generic[K, T]):
         self.done: dict[K, T] = {}
         self.asked: dict[int, _Asked] = {}
         """By sequence."""
-        self.ends: dict[int, list[int]] = {}
-        """Of each program and sequence, where its last rows end: a place for a row that nobody sees."""
+        self.ends: dict[int, tuple[Any, list[int]]] = {}
+        """By program its model, and where each sequence's last rows end: a place for a row that nobody sees."""
 
     @property
     def free(self) -> int:
@@ -109,27 +109,65 @@ class Batch(Generic[K, T]):
         return self.texts.count(None)
 
     @property
+    def next(self) -> int:
+        """The sequence of the text that enters next."""
+        return self.texts.index(None)
+
+    @property
     def busy(self) -> bool:
         """Whether any text asks for a pass."""
         return bool(self.asked)
 
     def enter(self, key: K, asking: Asking[T]) -> None:
-        """A text takes the first free sequence.
+        """A text takes the first free sequence, :attr:`next`.
 
         Raises:
             ValueError: there is none.
         """
         if not self.free:
             raise ValueError(f"a batch takes {self.batch} texts, not {self.batch + 1}: let one end first")
-        sequence = self.texts.index(None)
+        sequence = self.next
         self.texts[sequence] = key, asking
         self._go_on(sequence, None)
 
-    def turn(self) -> None:
-        """One pass; texts that are done leave their sequences."""
+    def leave(self, key: K) -> tuple[Asking[T], Ask]:
+        """A text leaves its sequence, with the question on which it waits; of its rows none may count as cached then.
+
+        Raises:
+            ValueError: it is not there.
+        """
+        for sequence, text in enumerate(self.texts):
+            if text and text[0] == key:
+                self._empty(sequence)
+                return text[1], self.asked.pop(sequence).ask
+        raise ValueError(f"a text must be in the batch to leave it, not {key!r}")
+
+    def _empty(self, sequence: int) -> None:
+        """The sequence has no text, and its rows are nobody's: the row that nobody sees needs none of them."""
+        self.texts[sequence] = None
+        for model, ends in self.ends.values():
+            ends[sequence] = 0
+            getattr(model, "owners", {})[sequence] = None
+
+    def _ends(self, model: Any) -> list[int]:
+        """By program: a model under another name has the same caches."""
+        return self.ends.setdefault(id(model.program), (model, [0] * self.batch))[1]
+
+    def _first(self) -> tuple[int, Ask]:
+        """The question of which the next pass is, and its sequence."""
         number, asked = min(self.asked.items(), key=lambda one: (
             (one[1].ask.want.last == 0) == self.pieces, self.order.index(one[1].ask.model.name)))
-        first = asked.ask
+        return number, asked.ask
+
+    def asking(self) -> dict[K, Ask]:
+        """By text the questions to the model that has the next pass."""
+        name = self._first()[1].model.name
+        return {text[0]: self.asked[number].ask for number, text in enumerate(self.texts)
+                if text and number in self.asked and self.asked[number].ask.model.name == name}
+
+    def turn(self) -> None:
+        """One pass; texts that are done leave their sequences."""
+        number, first = self._first()
         if not self.pieces and _silent(first, first) and first.model.prefill and (
                 len(first.rows) > first.model.program.max_rows):
             self._ahead(number, first)
@@ -141,7 +179,7 @@ class Batch(Generic[K, T]):
         rows = {sequence: asked.ask.rows.take(pieces[sequence]) if len(pieces[sequence]) < len(asked.ask.rows)
                 else asked.ask.rows for sequence, asked in group.items()}
         answers = _shared(rows, {sequence: asked.ask.kv for sequence, asked in group.items()}, first,
-                          _ends(self.ends, first.model, self.batch))
+                          self._ends(first.model))
         for sequence, out in answers.items():
             answer = group[sequence].take(pieces[sequence], out)
             if answer is not None:
@@ -151,7 +189,7 @@ class Batch(Generic[K, T]):
     def _ahead(self, sequence: int, ask: Ask) -> None:
         """A prompt by the program for prompts."""
         out = ask.model.prompt(ask.rows, ask.kv)
-        _ends(self.ends, ask.model, self.batch)[sequence] = ask.kv.length
+        self._ends(ask.model)[sequence] = ask.kv.length
         del self.asked[sequence]
         self._go_on(sequence, out)
 
@@ -164,16 +202,15 @@ class Batch(Generic[K, T]):
             try:
                 question = asking.send(answer)
             except StopIteration as finished:
-                self.done[key], self.texts[sequence] = finished.value, None
-                for ends in self.ends.values():
-                    ends[sequence] = 0  # what nobody reads any more is not loaded for the row that nobody sees
+                self.done[key] = finished.value
+                self._empty(sequence)
                 return
             question.kv.sequence = sequence
             if isinstance(question, Ask):
                 self.asked[sequence] = _Asked(question)
                 return
             question.kv.commit(question.path)
-            _ends(self.ends, question.kv.model, self.batch)[sequence] = question.kv.length
+            self._ends(question.kv.model)[sequence] = question.kv.length
             answer = None
 
 
@@ -189,11 +226,6 @@ def _silent(ask: Ask, other: Ask) -> bool:
 
 def _spans(layers: Sequence[LayerRange] | None) -> list[tuple[int, int]] | None:
     return None if layers is None else [(part.first, part.count) for part in layers]
-
-
-def _ends(ends: dict[int, list[int]], model: Any, batch: int) -> list[int]:
-    """By program: a model under another name has the same caches."""
-    return ends.setdefault(id(model.program), [0] * batch)
 
 
 def _filled(model: Any, sequence: int, rows: int) -> KV:

@@ -116,6 +116,16 @@ class PagedKV(TextKV):
             self._reserved.append(self.pool.take(before[-1] if before else None))
         return np.array([*self.rows, *self._reserved[:count]], dtype=np.int64)
 
+    def lacking(self, count: int) -> int:
+        """Free pages that so many more rows take at most: those of its last page are its own where nobody shares it."""
+        free, page = 0, self.pool.page
+        if self.rows:
+            first = self.rows[-1] // page * page
+            named = self.pool.named[first:first + page]
+            if int(named.sum()) == sum(first <= row < first + page for row in self.rows):
+                free = int((named == 0).sum())
+        return -(-max(0, count - free) // page)
+
     def append(self, rows: int) -> int:
         """The pass has stored so many new rows where :meth:`places` said."""
         if rows > len(self._reserved):

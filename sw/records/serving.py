@@ -33,6 +33,7 @@ class ServedRow(BaseModel):
     drafts: int = Field(description="tokens drafted per step at most")
     rows_per_text: int = Field(description="rows of a text in a pass; all are computed")
     rate: float | None = Field(description="requests per second as asked; null with a trace")
+    kv_bytes: int = Field(description="bytes of DRAM of the target's KV cache")
     equal: int = Field(description="texts that equal those of autoregressive decoding of the prompt alone")
     requests: int
     tokens: int = Field(description="new tokens of all requests")
@@ -46,6 +47,7 @@ class ServedRow(BaseModel):
     tokens_per_step: float
     accepted: float = Field(description="accepted drafts over drafted tokens")
     texts_per_pass: float = Field(description="weighted by cycles")
+    stopped: int = Field(description="times that a text left the batch because the pool was full")
     most_waiting: int = Field(description="requests that waited for a place at the end of a pass, at most")
     seconds_to_first_token: Shares = Field(description="from a request's arrival")
     seconds_per_token: Shares | None = Field(description="behind the first one; null: no request has two")
@@ -70,7 +72,9 @@ class Serve(Record):
     num_speculative_tokens: int
     max_new_tokens: int
     context: int = Field(description="tokens of a text at most")
+    pool: int | None = Field(description="rows of the cache that texts share in pages; null: each reserves a context")
     page: int = Field(description="rows of a page")
+    shared_tokens: int = Field(description="tokens with which all prompts begin; cached once, with a pool")
     arrivals: str | None = Field(description="file of the trace; null: random arrivals")
     requests: list[ServedRequest]
     rows: list[ServedRow]

@@ -14,39 +14,44 @@ from gemmule.sw.reports.figures import plots, save
 __all__ = ["print_served", "serving_figure"]
 
 
-def _milliseconds(shares: dict[str, float] | None) -> str:
+def _milliseconds(shares: dict[str, float] | None) -> list[str]:
     """Percentiles, for people."""
-    return "-" if shares is None else " ".join(f"{1000 * value:.3g}" for value in shares.values())
+    return ["-"] * 3 if shares is None else [f"{1000 * value:.3g}" for value in shares.values()]
 
 
 def print_served(console: Console, rows: Sequence[dict[str, Any]]) -> None:
-    """A table of throughput and latency, and one of what caches hold."""
-    table = Table("method", "offered", "tokens/s", "a step", "texts", "equal", "first token", "a token", "latency",
-                  box=None, pad_edge=False)
-    held = Table("method", "offered", "KV rows", "context", "asked", "pages", "waiting", "idle", box=None,
-                 pad_edge=False)
-    for columns in (table.columns[1:], held.columns[1:]):
-        for column in columns:
+    """Tables of throughput, of latency, and of what caches hold."""
+    names = [(row["method"], "-" if row["offered_per_second"] is None else f"{row['offered_per_second']:.4g}")
+             for row in rows]
+
+    def table(*columns: str, cells: Sequence[Sequence[str]]) -> None:
+        made = Table("method", "offered", *columns, box=None, pad_edge=False)
+        for column in made.columns[1:]:
             column.justify = "right"
-    for row in rows:
-        offered = "-" if row["offered_per_second"] is None else f"{row['offered_per_second']:.3g}"
-        table.add_row(row["method"], offered, f"{row['tokens_per_second']:,.0f}", f"{row['tokens_per_step']:.2f}",
-                      f"{row['texts_per_pass']:.2f}", f"{row['equal']}/{row['requests']}",
-                      _milliseconds(row["seconds_to_first_token"]), _milliseconds(row["seconds_per_token"]),
-                      _milliseconds(row["seconds_latency"]))
-        held.add_row(row["method"], offered, f"{row['kv_rows']:,.0f}", f"{row['waste_reserved']:.1%}",
-                     f"{row['waste_asked']:.1%}", f"{row['waste_paged']:.1%}",
-                     _milliseconds(row["seconds_waiting"]),
-                     f"{row['idle_cycles'] / (row['cycles'] + row['idle_cycles']):.0%}")
-    console.print(table)
-    console.print("offered: requests per second that arrive; a step: tokens of a text per pass; texts: of a pass; "
-                  "first token, a token, latency: milliseconds, p50 p90 p99", markup=False, style="dim")
-    console.print()
-    console.print(held)
-    console.print("KV rows: cached, in the mean; context, asked, pages: share of cache rows that hold nothing where a "
-                  "text reserves the whole context, what its prompt and new tokens can take, or pages as it grows; "
-                  "waiting: milliseconds for a place in the batch, p50 p90 p99; idle: share of the time without any "
-                  "text", markup=False, style="dim")
+        for name, row in zip(names, cells, strict=True):
+            made.add_row(*name, *row)
+        console.print(made)
+
+    def note(text: str) -> None:
+        console.print(text, markup=False, style="dim")
+
+    table("tokens/s", "a step", "texts", "equal", "most waiting", "idle", cells=[
+        [f"{row['tokens_per_second']:,.0f}", f"{row['tokens_per_step']:.2f}", f"{row['texts_per_pass']:.2f}",
+         f"{row['equal']}/{row['requests']}", str(row["most_waiting"]),
+         f"{row['idle_cycles'] / (row['cycles'] + row['idle_cycles']):.0%}"] for row in rows])
+    note("offered: requests per second that arrive; a step: tokens of a text per pass; texts: of a pass; equal: texts "
+         "that ar gives for the prompt alone; idle: share of the time without any text\n")
+    table("first token p50", "p99", "a token p50", "p99", "latency p50", "p90", "p99", cells=[
+        [*_milliseconds(row["seconds_to_first_token"])[::2], *_milliseconds(row["seconds_per_token"])[::2],
+         *_milliseconds(row["seconds_latency"])] for row in rows])
+    note("milliseconds: from a request's arrival to its first token, from each token to the next, from the arrival to "
+         "the last token\n")
+    table("KV bytes", "rows", "context", "asked", "pages", "left", cells=[
+        [f"{row['kv_bytes']:,}", f"{row['kv_rows']:,.0f}", f"{row['waste_reserved']:.1%}", f"{row['waste_asked']:.1%}",
+         f"{row['waste_paged']:.1%}", str(row["stopped"])] for row in rows])
+    note("rows: that hold a token, in the mean; context, asked, pages: share of cache rows that hold nothing where a "
+         "text reserves the whole context, what its prompt and new tokens can take, or pages as it grows; left: texts "
+         "that left the batch because all pages were taken")
 
 
 def serving_figure(path: Path, name: str, batch: int, rows: Sequence[dict[str, Any]]) -> None:

@@ -15,6 +15,7 @@ from gemmule.io.fields import first_problem
 from gemmule.io.reading import ReadError, named, shown
 from gemmule.io.yaml_file import read_yaml
 from gemmule.sw.errors import InputError
+from gemmule.sw.models.pair import Pair
 
 __all__ = ["Arrival", "Trace", "TraceRequest", "poisson", "read_trace", "traced"]
 
@@ -61,7 +62,15 @@ class Trace(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
+    shared: Annotated[str, Field(min_length=1)] | None = None
+    """Text with which all prompts begin; bundled requests do not."""
     requests: Annotated[list[TraceRequest], Field(min_length=1, max_length=10_000)]
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.shared and any(request.request for request in self.requests):
+            raise ValueError("shared is the beginning of prompts that the trace writes: give each request a prompt")
+        return self
 
 
 def read_trace(path: Path) -> Trace:
@@ -89,9 +98,9 @@ def read_trace(path: Path) -> Trace:
     return trace
 
 
-def traced(trace: Trace, config: Config, encode: Callable[[str], list[int]], known: Callable[[str], list[int] | None],
-           new_tokens: int) -> list[Arrival]:
-    """The requests of a trace with their tokens.
+def traced(trace: Trace, config: Config, pair: Pair, known: Callable[[str], list[int] | None],
+           new_tokens: int) -> tuple[list[Arrival], list[int]]:
+    """The requests of a trace with their tokens, and the tokens with which all begin.
 
     ``known``: tokens of a bundled request by its name, None if there is no such; ``new_tokens``: of requests that do
     not say how many.
@@ -99,15 +108,16 @@ def traced(trace: Trace, config: Config, encode: Callable[[str], list[int]], kno
     Raises:
         InputError: there is no bundled request of a name.
     """
-    found = []
+    found, shared = [], pair.encode(trace.shared) if trace.shared else []
+    encode = pair.go_on if shared else pair.encode
     for number, request in enumerate(trace.requests, 1):
-        ids = encode(request.prompt) if request.prompt is not None else known(str(request.request))
+        ids = [*shared, *encode(request.prompt)] if request.prompt is not None else known(str(request.request))
         if ids is None:
             raise InputError(f"--arrivals: request {number} must name a bundled request, such as chat/capital, not "
                              f"{shown(str(request.request))}")
         found.append(Arrival(name=request.request or f"request {number}", at=request.at_us * config.host.clock_mhz,
                              ids=tuple(ids), new_tokens=request.max_new_tokens or new_tokens))
-    return found
+    return found, shared
 
 
 def poisson(rate: float, prompts: Sequence[tuple[str, Sequence[int]]], new_tokens: int, config: Config,

@@ -7,11 +7,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.config import Config
 from gemmule.io.progress import counting
 from gemmule.sw.decoding.methods import METHODS
 from gemmule.sw.decoding.session import Session, rows_of
-from gemmule.sw.device.runtime import PAGE
 from gemmule.sw.errors import InputError
 from gemmule.sw.models.pair import Pair
 from gemmule.sw.serving.arrivals import Arrival
@@ -30,6 +30,9 @@ class ServingPlan:
         ahead: prompts go by a program of their own.
         drafts: tokens of a step at most.
         interpreted: values by the integer interpreter.
+        context: positions of a text; None: the model's own.
+        pool: rows of a cache that texts share in pages of ``page`` rows; 0: each has a whole context.
+        shared: tokens with which all prompts begin.
     """
 
     device: Config
@@ -39,7 +42,10 @@ class ServingPlan:
     drafts: int
     methods: Sequence[str]
     interpreted: bool
-    page: int = PAGE
+    context: int | None
+    pool: int
+    page: int
+    shared: Sequence[int] = ()
     _opened: ExitStack = field(default_factory=ExitStack)
     _shared: dict[tuple[bool, int], Session] = field(default_factory=dict)
 
@@ -76,11 +82,13 @@ class ServingPlan:
         count = None if drafts is None else self.drafts
         session = self._session(rows_of(self.batch, count or 0), METHODS[method].needs_general)
         try:
-            outcome = serve(session, arrivals, method, count, stop, pieces=not self.ahead, progress=progress)
+            outcome = serve(session, arrivals, method, count, stop, pieces=not self.ahead,
+                            shared=self.shared if self.pool else (), progress=progress)
         except ValueError as error:
             raise InputError(str(error)) from None
         texts = [one.generation.tokens if one.generation else [] for one in outcome.served]
         return {"method": method, "drafts": count or 0, "rows_per_text": session.target.program.max_rows,
+                "kv_bytes": session.target.program.symbols[CACHE][1],
                 "equal": sum(text == known for text, known in zip(texts, references, strict=True)),
                 **summary(outcome, self.device, session.target.room, self.page)}
 
@@ -89,5 +97,5 @@ class ServingPlan:
         if (general, rows) not in self._shared:
             self._shared[general, rows] = self._opened.enter_context(Session(
                 self.device, pair=self.pair, general=general, interpreted=self.interpreted, batch=self.batch,
-                rows=rows, ahead=self.ahead))
+                rows=rows, ahead=self.ahead, context=self.context, pool=self.pool, page=self.page))
         return self._shared[general, rows]

@@ -8,7 +8,7 @@ from math import ceil
 from typing import Any
 
 from gemmule.config import Config
-from gemmule.sw.serving.serve import Occupancy, Outcome
+from gemmule.sw.serving.outcome import Occupancy, Outcome
 
 __all__ = ["SHARES", "Waste", "percentile", "summary", "waste"]
 
@@ -51,14 +51,16 @@ def waste(passes: Sequence[Occupancy], room: int, page: int, asked: float) -> Wa
     def mean(rows: list[float]) -> float:
         return sum(count * one.cycles for count, one in zip(rows, passes, strict=True)) / cycles
 
-    used = mean([sum(one.lengths) for one in passes])
-    texts = mean([len(one.lengths) for one in passes])
-    pages = mean([sum(ceil(length / page) * page for length in one.lengths) for one in passes])
+    texts, held = (mean(rows) for rows in ([len(one.lengths) for one in passes], [sum(one.lengths) for one in passes]))
+    used, taken = held, mean([sum(ceil(length / page) * page for length in one.lengths) for one in passes])
+    if passes and passes[0].taken is not None:  # a pool, in which texts may share rows
+        used, taken = (mean([rows or 0 for rows in found]) for found in (
+            [one.rows for one in passes], [one.taken for one in passes]))
 
-    def wasted(taken: float) -> float:
+    def wasted(used: float, taken: float) -> float:
         return max(0.0, 1 - used / taken) if taken else 0.0
 
-    return Waste(used, wasted(texts * room), wasted(texts * asked), wasted(pages))
+    return Waste(used, wasted(held, texts * room), wasted(held, texts * asked), wasted(used, taken))
 
 
 def summary(outcome: Outcome, config: Config, room: int, page: int) -> dict[str, Any]:
@@ -83,7 +85,7 @@ def summary(outcome: Outcome, config: Config, room: int, page: int) -> dict[str,
         "tokens_per_step": outcome.tokens / max(1, len(steps)),
         "accepted": sum(took for _, took in steps) / max(1, sum(drafted for drafted, _ in steps)),
         "texts_per_pass": sum(len(one.lengths) * one.cycles for one in outcome.passes) / max(1, busy),
-        "most_waiting": max((one.waiting for one in outcome.passes), default=0),
+        "stopped": sum(one.stopped for one in served), "most_waiting": max((one.waiting for one in outcome.passes), default=0),
         "seconds_to_first_token": shares([one.to_first for one in served]),
         "seconds_per_token": shares(per_token) if per_token else None,
         "seconds_latency": shares([one.latency for one in served]),
