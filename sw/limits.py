@@ -15,8 +15,8 @@ __all__ = [
     "LAUNCHES", "LAYER_SEARCHES", "LENGTHS", "METHODS_OF_ROUNDING",
     "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "OVERFLOWS", "PHASES", "POSITION", "PREFILL", "PRESETS",
     "PROGRAMS", "PROMPTS", "PROMPTS_BYTES", "PROMPT_BYTES", "REQUESTS", "ROWS", "SCORES", "SEARCHES", "SEED", "SEEDS",
-    "SERVED", "SERVED_RATE", "SIZE", "SMALL", "SOFTMAX", "SWEPT", "TARGETS", "TEMPERATURE", "TOP_K", "VERIFY", "WEIGHTS", "Range",
-    "check_choice", "either", "new_tokens", "parse_shape", "resolve_pair",
+    "SERVED", "SERVED_RATE", "SIZE", "SMALL", "SOFTMAX", "SWEPT", "TARGETS", "TEMPERATURE", "TOP_K", "VERIFY",
+    "WEIGHTS", "Range", "check_choice", "either", "new_tokens", "parse_shape", "resolve_pair",
 ]
 
 PRESETS = ("tiny", "edge", "base")
@@ -33,7 +33,7 @@ ENGINES = ("local", "ray", "dask")
 SWEPT = ("seq", "rows", "layers", "hidden")
 """What `gemmule run arch --sweep` can change."""
 METHODS_OF_ROUNDING = ("auto", "nearest", "second-order")
-LENGTHS = ("constant", "heuristic", "confidence", "cost")
+LENGTHS = ("constant", "heuristic", "confidence", "cost", "batch")
 ADAPTIVE_MOST = 8
 """Tokens of a step at most where a schedule chooses and no option says how many."""
 LAUNCHES = ("pass", "draft", "step")

@@ -19,7 +19,7 @@ from gemmule.compiler.quantize.scale import pair
 from gemmule.sim.result import Result
 
 __all__ = [
-    "KV", "Ask", "Asking", "Exponents", "Forward", "Hidden", "Keep", "LayerRange", "Model", "TopK", "Want",
+    "KV", "Ask", "Asking", "Exponents", "Forward", "Hidden", "Keep", "LayerRange", "Model", "Round", "TopK", "Want",
     "exponent_scaling",
 ]
 
@@ -269,5 +269,10 @@ class Keep:
     path: Sequence[int]
 
 
-Asking = Generator[Ask | Keep, Any, T]
+@dataclass(frozen=True)
+class Round:
+    """Others of the batch finish their step first; there is no answer."""
+
+
+Asking = Generator[Ask | Keep | Round, Any, T]
 """Work that asks models and comes to a result."""

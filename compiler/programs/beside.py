@@ -27,9 +27,10 @@ Kind = TypeVar("Kind", bound=ModelProgram)
 
 
 def compile_beside(kind: type[Kind], network: Network, program: ModelProgram, *, rows: int, context: int,
-                   answered: bool, base_address: int, among: Sequence[Choice] | None = None,
+                   answered: bool, base_address: int, batch: int = 1, among: Sequence[Choice] | None = None,
                    checked: bool = True, values: int = 0) -> Kind:
-    """Compile a pass of up to ``rows`` new rows, with the cached ones up to ``context``, beside ``program``.
+    """Compile a pass of up to ``rows`` new rows of each of ``batch`` sequences, with the cached ones up to ``context``,
+    beside ``program``.
 
     ``answered``: with the head, which runs where answers are wanted. ``among``, ``checked``, ``values``: as of
     :func:`gemmule.compiler.compile.compile_network`.
@@ -38,10 +39,11 @@ def compile_beside(kind: type[Kind], network: Network, program: ModelProgram, *,
         CompileError: it does not fit, or cannot share weights and cache; the message says what to change.
     """
     config = program.config
-    if network.alike or ((program.pool or program.batch > 1) and answered):
-        raise CompileError("a second program goes beside one of a network with numbers, and one that answers beside "
-                           "one of a single sequence whose cache stands in order: compile without it")
-    entry = PassEntry(kind, network, config, rows=rows, batch=1, context=context, tokens=True, among=among,
+    if network.alike or (program.pool and program.batch == 1) or (answered and batch != program.batch):
+        raise CompileError("a second program goes beside one of a network with numbers whose cache stands in order or "
+                           "is a batch's, and one that answers takes as many sequences: compile without it")
+    entry = PassEntry(kind, network, config, rows=rows, batch=batch, context=context, tokens=True,
+                      among=among,
                       pool=program.pool,
                       answered=answered, cache=program.layout, contents=Contents(program.constants, config.dim),
                       values=values, lends=program.lends, borrows=program.borrows)

@@ -63,10 +63,10 @@ def list_inputs(program: ModelProgram, cached: Sequence[int], counts: Sequence[i
     lists = np.zeros((program.batch, pitch), dtype=np.int64)
     new = np.full((program.batch, program.max_rows), nobody(program.graph.prefix), dtype=np.int64)
     for sequence, (before, count, rows) in enumerate(zip(cached, counts, places, strict=True)):
-        if len(rows) != before + count or rows.min(initial=0) < 0 or rows.max(initial=0) >= program.pool:
+        low, high = (int(rows.min()), int(rows.max())) if len(rows) else (0, 0)
+        if len(rows) != before + count or low < 0 or high >= program.pool:
             raise CompileError(f"cache rows of sequence {sequence} must be {before + count} from 0 to "
-                               f"{program.pool - 1}, not {len(rows)} from {rows.min(initial=0)} to "
-                               f"{rows.max(initial=0)}")
+                               f"{program.pool - 1}, not {len(rows)} from {low} to {high}")
         lists[sequence, :before], new[sequence, :count] = rows[:before], rows[before:]
     for region, values in ((CACHE_ROWS, lists), (NEW_ROWS, new)):
         yield program.symbols[region][0], values.reshape(-1).astype("<u2").view(np.uint8)

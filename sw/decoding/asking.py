@@ -11,7 +11,7 @@ import numpy as np
 
 from gemmule.compiler.ir import Rows
 from gemmule.sw.kv.contiguous import ContiguousKV
-from gemmule.sw.step import KV, Ask, Asking, Forward, LayerRange, Want
+from gemmule.sw.step import KV, Ask, Asking, Forward, Keep, LayerRange, Round, Want
 
 __all__ = ["Batch", "alone", "together"]
 
@@ -28,8 +28,10 @@ def alone(asking: Asking[T]) -> T:
         except StopIteration as done:
             found: T = done.value
             return found
-        if not isinstance(asked, Ask):
+        if isinstance(asked, Keep):
             asked.kv.commit(asked.path)
+            answer = None
+        elif isinstance(asked, Round):
             answer = None
         elif asked.steps:
             answer = asked.model.greedy(asked.kv, asked.rows.tokens.tolist(), asked.steps)
@@ -86,7 +88,8 @@ class Batch(Generic[K, T]):
 
     Rows that need no answer go first, then a model answers when nobody asks one before it any more, so that texts that
     draft more or less still share the pass that verifies. With ``pieces`` rows of a prompt go beside others' rows, as
-    many a pass as a sequence has room for; else the whole prompt goes ahead, by the program for prompts if there is one.
+    many a pass as a sequence has room for; else the whole prompt goes ahead, by the program for prompts if there is
+    one.
 
     Attributes:
         done: what texts came to, by key.
@@ -100,6 +103,8 @@ class Batch(Generic[K, T]):
         self.done: dict[K, T] = {}
         self.asked: dict[int, _Asked] = {}
         """By sequence."""
+        self.waiting: list[int] = []
+        """Sequences whose texts wait for the others' step."""
         self.ends: dict[int, tuple[Any, list[int]]] = {}
         """By program its model, and where each sequence's last rows end: a place for a row that nobody sees."""
 
@@ -129,6 +134,7 @@ class Batch(Generic[K, T]):
         sequence = self.next
         self.texts[sequence] = key, asking
         self._go_on(sequence, None)
+        self._next_round()
 
     def leave(self, key: K) -> tuple[Asking[T], Ask]:
         """A text leaves its sequence, with the question on which it waits; of its rows none may count as cached then.
@@ -167,6 +173,15 @@ class Batch(Generic[K, T]):
 
     def turn(self) -> None:
         """One pass; texts that are done leave their sequences."""
+        self._pass()
+        self._next_round()
+
+    def _next_round(self) -> None:
+        """Those go on that waited for the others' step."""
+        while self.waiting:
+            self._go_on(self.waiting.pop(0), None)
+
+    def _pass(self) -> None:
         number, first = self._first()
         if not self.pieces and _silent(first, first) and first.model.prefill and (
                 len(first.rows) > first.model.program.max_rows):
@@ -204,6 +219,9 @@ class Batch(Generic[K, T]):
             except StopIteration as finished:
                 self.done[key] = finished.value
                 self._empty(sequence)
+                return
+            if isinstance(question, Round):
+                self.waiting.append(sequence)
                 return
             question.kv.sequence = sequence
             if isinstance(question, Ask):

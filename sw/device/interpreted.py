@@ -160,7 +160,8 @@ class InterpretedModel(LoadedModel):
                       self._truncated(rows, sequence, caches[sequence] if caches else None)
                       for sequence in range(self.program.batch)]
             logits = self.interpreter.forward(
-                self._apart(rows, caches), self.cache, self.lent.taking(cached[0]) if self.lent else None, self._borrowed(rows))
+                self._apart(rows, caches), self.cache, self.lent.taking(cached[0]) if self.lent else None,
+                self._borrowed(rows))
         answered = answered_rows(rows, want)
         found = logits[answered]
         if caches:  # of a sequence without rows of its own the device's cache may be ahead of the interpreter's

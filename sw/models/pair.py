@@ -69,13 +69,15 @@ class Place(Protocol):
     ``general``: with the general program; ``looped``: with the program of several greedy steps. Not both. ``batch``:
     sequences of a pass, with ``rows`` rows each; by default one, and as many as go well. ``prefill``: rows of the
     program for prompts; 0: without one; None: as many as pay. ``pruning``: with the programs that choose rows.
-    ``lend``, ``borrow``: as of :func:`gemmule.compiler.compile.compile_network`, of one sequence. ``context``: positions
-    of a text, by default the network's; ``pool``: rows of a cache that the texts of a batch share in pages.
+    ``lend``, ``borrow``: as of :func:`gemmule.compiler.compile.compile_network`, of one sequence. ``context``:
+    positions of a text, by default the network's; ``pool``: rows of a cache that the texts of a batch share in pages.
+    ``narrow``: with the programs for fewer rows or positions, where they pay.
     """
 
     def __call__(self, config: Config, base: int, general: bool = False, looped: bool = False, batch: int = 1,
                  rows: int | None = None, prefill: int | None = 0, pruning: Pruning | None = None, lend: int = 0,
-                 borrow: Lender | None = None, context: int | None = None, pool: int = 0) -> Placed: ...
+                 borrow: Lender | None = None, context: int | None = None, pool: int = 0,
+                 narrow: bool = True) -> Placed: ...
 
 
 @dataclass(frozen=True)
@@ -272,11 +274,12 @@ class _Imported:
     def __init__(self, path: Path, file: ModelFile, *, shown: str, bundled: bool = False) -> None:
         self.path, self.file, self.shown, self.bundled = path, file, shown, bundled
         self.kept: dict[tuple[Config, int, bool, bool, int, int, int | None, tuple[int, int] | None, Pages | None,
-                              int, int, Lender | None, int | None, int], Placed] = {}
+                              int, int, Lender | None, int | None, int, bool], Placed] = {}
 
     def __call__(self, config: Config, base: int, general: bool = False, looped: bool = False, batch: int = 1,
                  rows: int | None = None, prefill: int | None = 0, pruning: Pruning | None = None, lend: int = 0,
-                 borrow: Lender | None = None, context: int | None = None, pool: int = 0) -> Placed:
+                 borrow: Lender | None = None, context: int | None = None, pool: int = 0,
+                 narrow: bool = True) -> Placed:
         graph = self.file.network.graph
         rows = rows or default_rows(graph, config)
         pages = pruning.pages if pruning else None
@@ -285,7 +288,8 @@ class _Imported:
         if pages and prefill:
             raise InputError(f"--prefill-rows {prefill} does not go with rows that choose pages (score: pages), which "
                              "pass prompts as all rows: use --prefill-rows 0")
-        key = (config, base, general, looped, batch, rows, prefill, always, pages, values, lend, borrow, context, pool)
+        key = (config, base, general, looped, batch, rows, prefill, always, pages, values, lend, borrow, context, pool,
+               narrow)
         if key not in self.kept:
             try:
                 if not choices(graph, config, rows=rows, batch=batch, context=context or graph.whole_positions,
@@ -301,7 +305,8 @@ class _Imported:
                     raise (InputError(f"--prune: {error}") if pages or values else
                            self._refused(config, error)) from None
                 if not pages:
-                    placed = self._with_narrow(self._with_prefill(placed, prefill))
+                    placed = self._with_prefill(placed, prefill)
+                    placed = self._with_narrow(placed) if narrow else placed
                 self.kept[key] = self._with_selection(placed, *always) if always else placed
         return self.kept[key]
 

@@ -17,8 +17,7 @@ from gemmule.sw.errors import InputError
 from gemmule.sw.reports.files import write_file
 from gemmule.sw.reports.trace import slices
 
-__all__ = ["check_figure", "operators_figure", "pareto_figure", "plots", "run_figure", "save",
-           "schedules_figure",
+__all__ = ["check_figure", "operators_figure", "pareto_figure", "plots", "run_figure", "save", "schedules_figure",
            "sweep_figure"]
 
 FORMATS = ("svg", "png", "pdf")
@@ -60,6 +59,7 @@ def plots(width: float, columns: Sequence[float] = (1,)) -> tuple[Any, list[Any]
 
 
 def save(figure: Any, path: Path) -> None:
+    """Write a figure to ``--figure``."""
     from matplotlib import pyplot
 
     kind, made = path.suffix[1:].lower(), io.BytesIO()
@@ -140,8 +140,8 @@ def run_figure(path: Path, title: str, timeline: Timeline, config: Config) -> No
 def sweep_figure(path: Path, name: str, what: str, points: Sequence[dict[str, Any]]) -> None:
     """Draw cycles by operation over a length, phases side by side."""
     phases = list(dict.fromkeys(point["phase"] for point in points))
-    figure, plots = plots(5 * len(phases), [1] * len(phases))
-    for axes, phase in zip(plots, phases, strict=True):
+    figure, panels = plots(5 * len(phases), [1] * len(phases))
+    for axes, phase in zip(panels, phases, strict=True):
         chosen = [point for point in points if point["phase"] == phase]
         names = list(dict.fromkeys(key for point in chosen for key in _large(point["cycles_by_operator"])))
         low = [0] * len(chosen)

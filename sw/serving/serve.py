@@ -64,6 +64,7 @@ class _Server:
         self.ledger, self.pool = Ledger(session.config), session.target.pages
         self.clock = Clock(self.ledger)
         self.batch = Batch[int, Generation]((DRAFT, TARGET), session.target.program.batch, pieces=pieces)
+        self.pace = session.pace(method, drafts, lengths)
         self.served: dict[int, Served] = {}
         self.talks: dict[int, Conversation] = {}
         """Of the texts in the batch."""
@@ -142,7 +143,8 @@ class _Server:
             number, arrival = waiting.popleft()
             one = self.served[number] = Served(arrival, self.clock.now)
             talk = self.talks[number] = self.session.converse(
-                self.method, self.drafts, self.stop, lengths=self.lengths, options=self.options, ledger=self.ledger)
+                self.method, self.drafts, self.stop, lengths=self.lengths, options=self.options, ledger=self.ledger,
+                pace=self.pace)
             self._begin_shared(talk)
             self.batch.enter(number, talk.turning(list(arrival.ids), arrival.new_tokens, self._telling(one)))
 

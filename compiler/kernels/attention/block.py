@@ -5,8 +5,8 @@ the rows' maxima, a second one probabilities, their sums and contexts. Both pass
 what stands beyond a block change nothing. Scores of as many positions as the accumulator takes are kept between the
 passes; for those behind, in a loop of their own, the second pass loads the keys again. A loop takes the second pass of
 a head and the first pass of the next, whose scores take the place of those just used. The sequences of a batch come one
-after another, each with its own cache and as many new rows. Where cached rows go by list (pages), a sequence's list comes
-to the index list while the one before is still read.
+after another, each with its own cache and as many new rows. Where cached rows go by list (pages), a sequence's list
+comes to the index list while the one before is still read.
 """
 
 from __future__ import annotations
