@@ -48,7 +48,7 @@ def waste(passes: Sequence[Occupancy], room: int, page: int, asked: float) -> Wa
     """Of the passes of a run; ``room``: positions of a context, ``asked``: rows that a request asks for in the mean."""
     cycles = max(1, sum(one.cycles for one in passes))
 
-    def mean(rows: list[float]) -> float:
+    def mean(rows: Sequence[float]) -> float:
         return sum(count * one.cycles for count, one in zip(rows, passes, strict=True)) / cycles
 
     texts, held = (mean(rows) for rows in ([len(one.lengths) for one in passes], [sum(one.lengths) for one in passes]))
