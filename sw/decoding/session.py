@@ -151,8 +151,8 @@ class Session:
                                         placed.narrow, lender=lender if isinstance(lender, InterpretedModel) else None,
                                         page=page)
             return LoadedModel(name, placed.program, placed.dram, self.device, placed.loop,
-                               step if placed.loop else None, placed.prefill, placed.narrow, made_ahead, placed.selection,
-                               placed.values, page)
+                               step if placed.loop else None, placed.prefill, placed.narrow, made_ahead,
+                               placed.selection, placed.values, page)
 
         made_ahead = Ahead() if step else None
         self.memories: dict[str, dict[str, Any]] = {}

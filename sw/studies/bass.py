@@ -11,16 +11,14 @@ Measured on held-out completions with the bundled pair, in batches whose texts e
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from gemmule.compiler.ir import Rows
-from gemmule.compiler.program import NO_DRAM
 from gemmule.config import Config
-from gemmule.sim.simulator import Simulator
 from gemmule.sw.decoding.generation import Generation
 from gemmule.sw.decoding.session import Session
+from gemmule.sw.device.costs import PassCosts
 from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.device.runtime import LoadedModel
 from gemmule.sw.limits import DEFAULT
@@ -74,38 +72,19 @@ def _decoded(session: Session, method: str, prompts: Sequence[list[int]], new_to
     return _Decoded(texts, ledger, max((text.prefill for text in texts), key=lambda before: before.cycles))
 
 
-@dataclass
-class _Cost:
-    """Cycles of the target's passes behind some lengths, each timed once."""
-
-    model: LoadedModel
-    known: dict[tuple[int, ...], int] = field(default_factory=dict)
-
-    def of(self, cached: tuple[int, ...]) -> int:
-        """Of a pass over a full launch."""
-        program = self.model.program
-        if cached not in self.known:
-            rows = Rows.ragged([[0] * program.max_rows] * program.batch, list(cached))
-            simulator, step = Simulator(program.config, dram_bytes=1), program.step(rows, len(rows), list(cached))
-            simulator.load(program.launch("pass", NO_DRAM, step.registers))
-            result = simulator.run(timing_only=True, indices=program.gathered_by(rows, step))
-            self.known[cached] = int(result.cycles)
-        return self.known[cached]
-
-
 def padded(model: LoadedModel, texts: Sequence[Generation], every: int = 4) -> float:
     """Cycles of the target's passes where all caches are as long as the longest one, over those of their own lengths.
 
     Of each ``every``-th pass, from the lengths that the texts then had.
     """
-    cost, first = _Cost(model), model.first
+    cost, first, rows = PassCosts(model), model.first, model.program.max_rows
     lengths = [len(text.before) - 1 + np.cumsum([0, *(took + 1 for _, took in text.steps)]) for text in texts]
     split = pad = 0
     for step in range(0, max(len(text.steps) for text in texts), every):
         now = [first + int(own[step]) if step < len(own) - 1 else 0 for own in lengths]
         now += [0] * (model.program.batch - len(now))
-        split += cost.of(tuple(now))
-        pad += cost.of((max(now),) * len(now))
+        split += cost.of(rows, now)
+        pad += cost.of(rows, [max(now)] * len(now))
     return pad / max(1, split)
 
 

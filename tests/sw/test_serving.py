@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gemmule.compiler.ir import Rows
 from gemmule.config import load_config
 from gemmule.sw.decoding.session import Session
+from gemmule.sw.device.costs import PassCosts
 from gemmule.sw.errors import InputError
 from gemmule.sw.kv.paged import PagedKV, PagePool
 from gemmule.sw.models.pair import bundled_pair
@@ -19,6 +21,7 @@ from gemmule.sw.serving.outcome import Occupancy, Outcome
 from gemmule.sw.serving.prompts import Prompts
 from gemmule.sw.serving.serve import serve
 from gemmule.sw.serving.summary import percentile, summary, waste
+from gemmule.sw.step import Want
 
 CONFIG, PAIR = load_config("base"), bundled_pair()
 SEED, CONTEXT, ROWS, PAGE = 20261127, 96, 4, 8
@@ -121,6 +124,18 @@ def test_narrow_programs_take_passes_of_few_rows() -> None:
     requests = arrivals(SEED)
     cycles = [serve(one, requests, "ar", None, frozenset()).clock.ledger.device_cycles for one in (wide, narrow)]
     assert cycles[1] < cycles[0]
+
+
+def test_costs_are_those_of_launches() -> None:
+    """What a pass would take is what it takes, by the program that takes it."""
+    served = session(batch=5)
+    costs, kvs = PassCosts(served.target), [served.target.kv(i) for i in range(5)]
+    for rows in (1, 2, 3, 4):
+        cached = [kv.length for kv in kvs]
+        said = costs.of(rows, [served.target.first + length for length in cached])
+        out = served.target.forward(Rows.ragged([[1] * rows] * 5, cached), Want(), kvs)
+        assert said == out.cycles + CONFIG.host.launch_cycles
+    assert costs.of(1, [16] * 5) < costs.of(4, [16] * 5)
 
 
 def test_one_length_for_all_texts_of_a_batch(alone: Session) -> None:
