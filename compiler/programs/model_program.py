@@ -280,12 +280,12 @@ class ModelProgram(Program):
         return dram
 
     def prefix_rows(self, network: Network) -> Iterator[tuple[int, np.ndarray]]:
-        """Constant rows with which every sequence's cache begins: (address, bytes)."""
+        """Constant rows with which every sequence's cache begins: (address, bytes); of a pool once."""
         for number, node in enumerate(self.graph.attentions if self.graph.prefix else ()):
             parts = (network.tensor(node, role).reshape(node.prefix, node.kv_heads, node.head_dim)
                      for role in ("prefix_key", "prefix_value"))
             for at, content in self.layout.contents(number, *parts):
-                for sequence in range(self.batch):
+                for sequence in range(1 if self.pool else self.batch):
                     yield self.symbols[CACHE][0] + sequence * self.layout.size + at, content
 
     def read_logits(self, read_dram: ReadDram, wanted: int) -> np.ndarray:

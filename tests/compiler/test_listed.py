@@ -23,22 +23,25 @@ from tests.compiler.integer_networks import Sizes, random_network
 SEED, BATCH, EACH, POOL = 20261127, 4, 4, 400
 SIZES = Sizes(family="llama", hidden=24, inner=40, heads=4, kv_heads=2, head_dim=24, layers=2, vocab=61, positions=200)
 NETWORK, CONFIG = random_network(SIZES, SEED), load_config("base")
+KINDS = {"plain": SIZES, "prefix": replace(SIZES, prefix=2), "gpt2": replace(SIZES, family="gpt2"),
+         "one KV head": replace(SIZES, kv_heads=1, prefix=1, layers=3)}
 
 
 class Device:
     """The programs on a device, a timer beside it, and texts with rows drawn at random."""
 
-    def __init__(self, seed: int) -> None:
-        self.random = np.random.default_rng(seed)
-        self.program = compile_network(NETWORK, CONFIG, rows=EACH, batch=BATCH, tokens=True, pool=POOL)
+    def __init__(self, seed: int, sizes: Sizes = SIZES) -> None:
+        self.random, network = np.random.default_rng(seed), random_network(sizes, SEED)
+        self.first = network.graph.prefix
+        self.program = compile_network(network, CONFIG, rows=EACH, batch=BATCH, tokens=True, pool=POOL)
         assert isinstance(self.program, ListedProgram)
         behind = round_up(self.program.size, CONFIG.dram.banks * CONFIG.dram.row_bytes)
-        self.prefill = compile_prefill(NETWORK, self.program, rows=16, base_address=behind)
+        self.prefill = compile_prefill(network, self.program, rows=16, base_address=behind)
         self.device, self.timer = (Simulator(CONFIG, dram_bytes=size) for size in (behind + self.prefill.size, 1))
-        self.device.write_dram(0, self.program.fill(NETWORK))
+        self.device.write_dram(0, self.program.fill(network))
         self.free = self.random.permutation(np.arange(8, POOL)).tolist()
         self.texts, self.places = ([list[int]() for _ in range(BATCH)] for _ in range(2))
-        self.interpreter, self.cache = IntegerInterpreter(NETWORK), Cache(NETWORK.graph)
+        self.interpreter, self.cache = IntegerInterpreter(network), Cache(network.graph)
 
     def run(self, program: ModelProgram, rows: Rows, step: Step) -> None:
         """A launch with data, and the same one timed with the row numbers that the step tells."""
@@ -60,13 +63,17 @@ class Device:
         tokens = self.random.integers(0, SIZES.vocab, count).tolist()
         for at in range(0, count, 16):
             part = tokens[at:at + 16]
-            rows, new = Rows.chain(part, at), self.take(len(part))
+            rows, new = Rows.chain(part, self.first + at), self.take(len(part))
             self.run(self.prefill, rows, self.prefill.step(
-                rows, 0, [at], np.array(self.places[sequence] + new)))
+                rows, 0, [self.first + at], self._all(self.places[sequence] + new)))
             self.places[sequence] += new
-        chain = Rows.chain(tokens)
+        chain = Rows.chain(tokens, self.first)
         self.interpreter.forward(replace(chain, sequences=np.full(count, sequence)), self.cache)
         self.texts[sequence] += tokens
+
+    def _all(self, rows: list[int]) -> np.ndarray:
+        """Rows of a text, with the constant ones."""
+        return np.array([*range(self.first), *rows], dtype=np.int64)
 
     def turn(self, wrong: bool = False) -> tuple[list[int], list[int]]:
         """A pass over 1 to 4 rows of each sequence: the device's tokens, and the interpreter's.
@@ -75,9 +82,9 @@ class Device:
         """
         counts = self.random.integers(1, EACH + 1, BATCH).tolist()
         tokens = [self.random.integers(0, SIZES.vocab, count).tolist() for count in counts]
-        cached, new = [len(text) for text in self.texts], [self.take(count) for count in counts]
+        cached, new = [self.first + len(text) for text in self.texts], [self.take(count) for count in counts]
         rows = Rows.ragged(tokens, cached)
-        places = [np.array(own + more) for own, more in zip(self.places, new)]
+        places = [self._all(own + more) for own, more in zip(self.places, new)]
         step = self.program.step(rows, len(rows), cached, places)
         if wrong:
             address = self.program.symbols[CACHE_ROWS][0]
@@ -92,8 +99,9 @@ class Device:
         return found, wanted
 
 
-def test_values_and_cycles() -> None:
-    device = Device(SEED)
+@pytest.mark.parametrize("kind", KINDS)
+def test_values_and_cycles(kind: str) -> None:
+    device = Device(SEED, KINDS[kind])
     assert isinstance(device.prefill, ListedPrefill)
     device.prompt(1, 70)
     device.prompt(3, 16)
