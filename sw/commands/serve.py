@@ -118,6 +118,8 @@ def serve(
     if arrivals is not None and (given := [name for name, value in (
             ("--rate", rate), ("--requests", requests), ("--category", category)) if value is not None]):
         raise InputError(f"--arrivals says when requests come and what they ask: drop {given[0]}")
+    if pool and (general := [name for name in methods if METHODS[name].needs_general]):
+        raise InputError(f"--pool takes methods without the general program, not {general[0]}: drop one of the two")
     rates = values_of("--rate", rate or "1", lambda text: SERVED_RATE.check("--rate", float(text)))
     names = category and values_of("--category", category, lambda name: check_choice(
         "--category", name, (*CATEGORIES, *REQUESTS)))

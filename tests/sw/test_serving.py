@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,8 @@ from gemmule.sw.serving.prompts import Prompts
 from gemmule.sw.serving.serve import serve
 from gemmule.sw.serving.summary import percentile, summary, waste
 from gemmule.sw.step import Want
+
+from .test_cli import run
 
 CONFIG, PAIR = load_config("base"), bundled_pair()
 SEED, CONTEXT, ROWS, PAGE = 20261127, 96, 4, 8
@@ -259,3 +262,40 @@ def test_lacking_pages_are_never_too_few(operations: list[tuple[int, int, bool]]
         kv.append(count)
         assert free - pool.free_pages <= said
         assert said <= -(-count // 4)
+
+
+def test_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record, figure = tmp_path / "served.json", tmp_path / "served.svg"
+    assert run(monkeypatch, "serve", "--model", "small", "--rate", "300,30000", "--requests", "4", "--max-new-tokens", "6",
+               "--method", "ar,pld", "--batch", "2", "--pool", "600", "--compute", "interpreter",
+               "--json", str(record), "--figure", str(figure)) == 0
+    found = json.loads(record.read_text())
+    assert [(row["method"], row["rate"], row["equal"], row["tokens"]) for row in found["rows"]] == [
+        (method, rate, 4, 24) for rate in (300.0, 30000.0) for method in ("ar", "pld")]
+    slow, fast = found["rows"][0], found["rows"][2]
+    assert slow["seconds"] > fast["seconds"]
+    assert slow["seconds_latency"]["p99"] <= fast["seconds_latency"]["p99"], "a larger load waits longer"
+    assert figure.read_text().count("<svg") == 1
+    assert "tokens/s" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("words", "error"), {
+    "--batch 1": "--batch must be at least 2, not 1: a text alone is what `gemmule generate` decodes",
+    "--arrivals x.yaml --rate 2": "--arrivals says when requests come and what they ask: drop --rate",
+    "--rate 0": "--rate must be from 0.001 to 1e+06, not 0",
+    "--rate a": "--rate must be numbers between commas, not 'a'",
+    "--method nothing": "--method must be one of",
+    "--method parallel": "--method parallel takes one text, not a batch",
+    "--requests 99": "--requests must be at most 50, the prompts of completion, not 99",
+    "--category code": "--category code needs a model with a chat template",
+    "--context 20 --max-new-tokens 19": "a prompt and its new tokens must fit the context of 20",
+    "--pool 64 --requests 2": "the pool must have",
+    "--method layerskip --pool 600": "--pool takes methods without the general program, not layerskip",
+    "--arrivals nowhere.yaml": "nowhere.yaml",
+}.items())
+def test_refusals_are_one_line(monkeypatch: pytest.MonkeyPatch, words: str, error: str,
+                               capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(monkeypatch, "serve", "--model", "small", "--compute", "interpreter", *words.split()) == 2
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error:")]
+    assert len(lines) == 1
+    assert error in lines[0]
