@@ -183,8 +183,8 @@ class Batch(Generic[K, T]):
 
     def _pass(self) -> None:
         number, first = self._first()
-        if not self.pieces and _silent(first, first) and first.model.prefill and (
-                len(first.rows) > first.model.program.max_rows):
+        long = len(first.rows) > first.model.program.max_rows
+        if long and not self.pieces and first.layers is None and _silent(first, first) and first.model.prefill:
             self._ahead(number, first)
             return
         group = {sequence: asked for sequence, asked in self.asked.items()
