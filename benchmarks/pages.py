@@ -47,7 +47,6 @@ def measure() -> dict[str, Any]:
                 pages = random.permutation(POOL // PAGE)
                 kv.rows = (pages[:, None] * PAGE + np.arange(PAGE)).reshape(-1)[:context].tolist()
                 kv.pool.share(kv.rows)
-                kv.pool.filled[:] = PAGE
             else:
                 kv.append(context)
             cycles.append(model.forward(Rows.chain([1] * rows, context), kv=kv).cycles)

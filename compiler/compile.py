@@ -20,6 +20,7 @@ from gemmule.compiler.passes.pipeline import run
 from gemmule.compiler.programs.commit import CommitEntry
 from gemmule.compiler.programs.general import GeneralEntry
 from gemmule.compiler.programs.linker import Linker
+from gemmule.compiler.programs.listed import ListedProgram
 from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.compiler.programs.moves import CopyEntry, GatherEntry, Moves
 from gemmule.compiler.programs.packed_program import PackedProgram
@@ -54,9 +55,8 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
     Raises:
         CompileError: it does not fit the configuration; the message says what to change.
     """
-    if pool and (batch > 1 or general):
-        raise CompileError("cache rows by list (pool) are for a sequence alone and the plain program: compile with "
-                           "batch=1 and without general=True")
+    if pool and general:
+        raise CompileError("cache rows by list (pool) are for the plain program: compile without general=True")
     if pages and (batch > 1 or general or pool or standard or not fused):
         raise CompileError("rows that choose pages are for a sequence alone, the plain program and fused operators: "
                            "compile with batch=1 and without general=True, pool or standard")
@@ -79,7 +79,8 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
     check_exponentials(network.graph, config)
     check_activations(network.graph, config)
     context = min(network.graph.whole_positions, context or network.graph.positions)
-    kind = PagesProgram if pages else PackedProgram if packed else ModelProgram
+    kind = (PagesProgram if pages else PackedProgram if packed else ListedProgram if pool and batch > 1
+            else ModelProgram)
     lends = Lent.of(network.graph, config.dim, lend, context) if lend else None
     if borrow:
         borrow.lent.check(network.graph, config.dim)
@@ -99,7 +100,7 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
     linker.add(plain)
     commit = None if pool else added(CommitEntry(config, layout, rows, context))  # else the list is edited
     linker.share(plain.lowered)
-    linker.reserve(CACHE, batch * layout.size)
+    linker.reserve(CACHE, (1 if pool else batch) * layout.size)
     wide, moves = added(GeneralEntry(plain)) if general else None, None
     if wide:
         linker.share(wide.lowered)

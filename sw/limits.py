@@ -14,9 +14,9 @@ __all__ = [
     "COMPUTES", "CONTEXTS", "DATAFLOWS", "DEFAULT", "Decimals", "DRAFTS", "ENGINES", "FUSION", "KV_CACHES",
     "LAUNCHES", "LAYER_SEARCHES", "LENGTHS", "METHODS_OF_ROUNDING",
     "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "OVERFLOWS", "PHASES", "POSITION", "PREFILL", "PRESETS",
-    "PROGRAMS", "PROMPTS_BYTES", "PROMPT_BYTES", "REQUESTS", "ROWS", "SCORES", "SEARCHES", "SEED", "SEEDS",
-    "SIZE", "SMALL", "SOFTMAX", "SWEPT", "TARGETS", "TEMPERATURE", "TOP_K", "VERIFY", "WEIGHTS", "Range",
-    "check_choice", "either", "new_tokens", "parse_shape", "resolve_pair",
+    "PROGRAMS", "PROMPTS", "PROMPTS_BYTES", "PROMPT_BYTES", "REQUESTS", "ROWS", "SCORES", "SEARCHES", "SEED", "SEEDS",
+    "SERVED", "SERVED_RATE", "SIZE", "SMALL", "SOFTMAX", "SWEPT", "TARGETS", "TEMPERATURE", "TOP_K", "VERIFY",
+    "WEIGHTS", "Range", "check_choice", "either", "new_tokens", "parse_shape", "resolve_pair",
 ]
 
 PRESETS = ("tiny", "edge", "base")
@@ -33,7 +33,7 @@ ENGINES = ("local", "ray", "dask")
 SWEPT = ("seq", "rows", "layers", "hidden")
 """What `gemmule run arch --sweep` can change."""
 METHODS_OF_ROUNDING = ("auto", "nearest", "second-order")
-LENGTHS = ("constant", "heuristic", "confidence", "cost")
+LENGTHS = ("constant", "heuristic", "confidence", "cost", "batch")
 ADAPTIVE_MOST = 8
 """Tokens of a step at most where a schedule chooses and no option says how many."""
 LAUNCHES = ("pass", "draft", "step")
@@ -119,6 +119,10 @@ class Decimals:
 SEED = Range(0, 2**32 - 1)
 DRAFTS = Range(1, 15, "tokens", "one pass verifies 16 rows")
 BATCH = Range(1, 16, "texts")
+SERVED = Range(1, 10_000, "requests")
+SERVED_RATE = Decimals(1e-3, 1e6)
+PROMPTS = ("ahead", "beside")
+"""Where rows of prompts go in a batch: before the rows that decode, or beside them."""
 ROWS = Range(1, 16, "rows")
 PREFILL = Range(0, 512, "rows")
 POSITION = Range(0, CONTEXTS[SMALL] - 1, "positions")

@@ -19,7 +19,7 @@ from gemmule.compiler.quantize.scale import pair
 from gemmule.sim.result import Result
 
 __all__ = [
-    "KV", "Ask", "Asking", "Exponents", "Forward", "Hidden", "Keep", "LayerRange", "Model", "TopK", "Want",
+    "KV", "Ask", "Asking", "Exponents", "Forward", "Hidden", "Keep", "LayerRange", "Model", "Round", "TopK", "Want",
     "exponent_scaling",
 ]
 
@@ -233,6 +233,12 @@ class Model(Protocol):
     """What answers questions: a compiled network on a device."""
 
     name: str
+    program: Any
+    """Of its passes."""
+    prefill: Any
+    """The program for prompts, if there is one."""
+
+    def prompt(self, rows: Rows, kv: KV) -> Forward: ...
 
     def forward(self, rows: Rows, want: Want, kv: KV | Sequence[KV], *,
                 layers: Sequence[LayerRange] | None = None) -> Forward: ...
@@ -268,5 +274,10 @@ class Keep:
     path: Sequence[int]
 
 
-Asking = Generator[Ask | Keep, Any, T]
+@dataclass(frozen=True)
+class Round:
+    """Others of the batch finish their step first; there is no answer."""
+
+
+Asking = Generator[Ask | Keep | Round, Any, T]
 """Work that asks models and comes to a result."""

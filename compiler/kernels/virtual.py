@@ -169,7 +169,8 @@ class LengthReg:
     FIRST_WANTED = 4
     SEEN = 4
     """Of a program that chooses rows of the cache, within a head: cached rows that a loop has seen, then sizes of a
-    list; behind it the register is :data:`FIRST_WANTED` again."""
+    list; behind it the register is :data:`FIRST_WANTED` again. Of blocks of a cache by list: entries that a loop has
+    seen."""
     TOTAL = 5
     """Cached and new rows, where attention takes them at once."""
     LEFT = 5

@@ -6,6 +6,7 @@ from typing import Any
 
 from gemmule.compiler.errors import AccumulatorError, CheckError, CompileError
 from gemmule.compiler.ir import Attention
+from gemmule.compiler.kernels.attention.block import BlockMapping
 from gemmule.compiler.kernels.attention.packed import PackedMapping
 from gemmule.compiler.kernels.attention.selecting import SelectingMapping
 from gemmule.compiler.kernels.attention.values import ValuesMapping
@@ -80,7 +81,8 @@ def _fit(entry: Entry[Any], notes: Notes | None) -> None:
 def pass_bounds(mapping: DecoderMapping, attention: Attention, config: Config) -> Bounds:
     """What length registers may hold in a pass."""
     context = mapping.attention.context
-    selecting = isinstance(mapping.attention, SelectingMapping)
+    selecting = isinstance(mapping.attention, SelectingMapping) or (
+        isinstance(mapping.attention, BlockMapping) and mapping.attention.pool > 0)
     values = mapping.attention if isinstance(mapping.attention, ValuesMapping) else None
     own = {LengthReg.TURN: (0, values.part // values.turn)} if values else {}
     if isinstance(mapping.attention, PackedMapping):

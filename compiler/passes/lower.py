@@ -13,13 +13,19 @@ from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Add, Attention, Borrowed, Linear, Network, Norm, Rope
 from gemmule.compiler.kernels import embed, mlp
 from gemmule.compiler.kernels.attention.block import BlockAttention, BlockMapping
-from gemmule.compiler.kernels.attention.cache_list import list_cache_rows
+from gemmule.compiler.kernels.attention.cache_list import CacheLists, list_cache_rows
 from gemmule.compiler.kernels.attention.online import OnlineAttention, OnlineMapping
 from gemmule.compiler.kernels.attention.packed import PackedAttention, PackedMapping, packed_words
 from gemmule.compiler.kernels.attention.pages import PagesAttention, Paging
 from gemmule.compiler.kernels.attention.pages_mapping import PagesMapping, page_words
 from gemmule.compiler.kernels.attention.selecting import SelectingAttention, SelectingMapping, chosen_words
-from gemmule.compiler.kernels.attention.shared import AttentionKernel, attention_rows, load_masks, load_nobody
+from gemmule.compiler.kernels.attention.shared import (
+    AttentionKernel,
+    AttentionMapping,
+    attention_rows,
+    load_masks,
+    load_nobody,
+)
 from gemmule.compiler.kernels.attention.sorting import SortingAttention, SortingMapping, sorted_words
 from gemmule.compiler.kernels.attention.standard import StandardAttention, StandardMapping
 from gemmule.compiler.kernels.attention.values import ValuesAttention, ValuesMapping
@@ -105,6 +111,7 @@ class _Lowering:
         self.nobody: At | None = None
         self.paging: Paging | None = None
         self.cached: tuple[Buffer, ...] = ()
+        self.lists: CacheLists | None = None
         self.layers = 0
 
     def run(self, operators: Sequence[Operator]) -> Lowered:
@@ -239,8 +246,11 @@ class _Lowering:
                 self.paging = Paging(self.b, node, self.mapping.attention)
             else:
                 self.masks = load_masks(self.b, rows)
-            if self.mapping.attention.pool:
-                list_cache_rows(self.b, self.mapping.attention.context)
+            match self.mapping.attention:
+                case BlockMapping(pool=pool) as blocks if pool:
+                    self.lists = CacheLists.of(self.b, blocks.context, blocks.turn)
+                case AttentionMapping(pool=pool, context=context) if pool:
+                    list_cache_rows(self.b, context)
             self.cached = self.mapping.attention.buffers(node, self.config.dim, self.config.preload)
         if any(operator.key_norm for operator in attends):
             self.diagonals = load_diagonals(self.b)
@@ -316,7 +326,8 @@ class _Lowering:
             case StandardMapping() as blocks:
                 return StandardAttention(self.b, node, blocks, self.layers - 1, masks, self.nobody, self.cached)
             case BlockMapping() as blocks:
-                return BlockAttention(self.b, node, blocks, self.layers - 1, masks, self.nobody, self.cached)
+                return BlockAttention(self.b, node, blocks, self.layers - 1, masks, self.nobody, self.cached,
+                                      self.lists)
             case OnlineMapping() as online:
                 return OnlineAttention(self.b, node, online, self.layers - 1, masks, self.nobody, self.cached)
         raise TypeError(f"no attention of {type(self.mapping.attention).__name__}")

@@ -33,6 +33,8 @@ MOST_UNROLLED = 16
 """Layers whose commands stand one by one, where contexts are small enough to stay in the scratchpad."""
 MOST_SEQUENCES = 16
 """Of a batch: each has a base register of its own."""
+MOST_LISTED = 32
+"""Of a batch whose caches go by list: the list says where new rows go."""
 LONG_LOAD = 4096
 """Bytes of a block from which on it is loaded by itself; shorter ones come in pairs, which halves the loads."""
 MOST_BLOCK = 1024
@@ -102,7 +104,7 @@ def mappings(graph: Graph, config: Config, *, rows: int, batch: int, context: in
              pages: Pages | None = None, values: int = 0, packed: Halves | None = None) -> Iterator[DecoderMapping]:
     """Choices: scores kept rather than computed twice, larger blocks, more of them a turn, a larger ring.
 
-    ``rows`` of each of ``batch`` sequences; ``pool``: rows of a cache by list, for a sequence alone. ``standard``:
+    ``rows`` of each of ``batch`` sequences; ``pool``: rows of a cache by list, of all sequences. ``standard``:
     scores and probabilities through DRAM. ``cache``: of a program beside this one, which this one goes on with.
     ``pages``: rows choose what they attend to. ``values``: least 8-bit probability for which a value is loaded; 0: all
     are. ``packed``: the cache may begin with rows of 4 bits, and which of their numbers those are.
@@ -114,8 +116,9 @@ def mappings(graph: Graph, config: Config, *, rows: int, batch: int, context: in
     node = graph.attentions[0]
     if rows < 1:
         raise CompileError(f"rows of a launch must be at least 1, not {rows}: use more rows")
-    if not 1 <= batch <= MOST_SEQUENCES:
-        raise CompileError(f"sequences of a batch must be from 1 to {MOST_SEQUENCES}, not {batch}: take fewer")
+    sequences = MOST_LISTED if pool else MOST_SEQUENCES
+    if not 1 <= batch <= sequences:
+        raise CompileError(f"sequences of a batch must be from 1 to {sequences}, not {batch}: take fewer")
     every, most = attention_rows(node, rows), min(config.stat_rows, 8 * config.dim)
     if every > most:
         raise CompileError(f"rows of a launch times the heads that share a KV head must be from 1 to {most}, not "
@@ -146,7 +149,8 @@ def _attentions(node: Attention, config: Config, *, rows: int, batch: int, conte
     if not node.block and not standard:
         whole = _whole(node, config, rows, context, pool, cache) if batch == 1 else ()
         return chain((made for made in whole if cache is None or cache.joined == made.joined),
-                     () if pool else _blocks(node, config, rows, context, cache=cache))
+                     () if pool and batch == 1 and cache is None else
+                     _blocks(node, config, rows, context, cache=cache, pool=pool))
     if pool:
         raise CompileError(f"{'standard' if standard else 'online'} attention takes a cache in order, not by list "
                            "(pages): use exact")
@@ -219,20 +223,21 @@ def _whole(node: Attention, config: Config, rows: int, context: int, pool: int,
 
 
 def _blocks(node: Attention, config: Config, rows: int, context: int, standard: bool = False,
-            cache: KvLayout | None = None) -> Iterator[BlockMapping]:
+            cache: KvLayout | None = None, pool: int = 0) -> Iterator[BlockMapping]:
     """Those whose scores, context and blocks could fit; in the standard way no scores stay.
 
     First those that keep all scores, then those that keep some, most of them first.
     """
     if not standard:
-        yield from _blocks_keeping(ALL, BlockMapping, node, config, rows, context, cache)
-        yield from sorted(_blocks_keeping(SOME, BlockMapping, node, config, rows, context, cache),
+        yield from _blocks_keeping(ALL, BlockMapping, node, config, rows, context, cache, pool)
+        yield from sorted(_blocks_keeping(SOME, BlockMapping, node, config, rows, context, cache, pool),
                           key=lambda made: -made.kept)
-    yield from _blocks_keeping(NONE, StandardMapping if standard else BlockMapping, node, config, rows, context, cache)
+    yield from _blocks_keeping(NONE, StandardMapping if standard else BlockMapping, node, config, rows, context, cache,
+                               pool)
 
 
 def _blocks_keeping(kept: int, kind: type[BlockMapping], node: Attention, config: Config, rows: int, context: int,
-                    cache: KvLayout | None) -> Iterator[BlockMapping]:
+                    cache: KvLayout | None, pool: int = 0) -> Iterator[BlockMapping]:
     """Those that keep all scores, some or none."""
     head, every = ceil_div(node.head_dim, config.dim), attention_rows(node, rows)
     for block in BLOCKS:
@@ -244,7 +249,7 @@ def _blocks_keeping(kept: int, kind: type[BlockMapping], node: Attention, config
             made = kind(
                 block=block, blocks=blocks, pair=2 if blocks > 1 and block * node.head_dim < LONG_LOAD else 1,
                 kept=context if kept == ALL else 0, pipelined=config.stat_contexts > 1 and node.kv_heads > 1,
-                context=context, cache=cache, joined=cache.joined if cache else 0)
+                context=context, pool=pool, cache=cache, joined=cache.joined if cache else 0)
             turn = blocks * ceil_div(block, config.dim) * every
             once = (made.moved(node, config.dim, rows) if kept == ALL else turn) + turn
             left = config.acc_rows - once - (1 + made.pipelined) * (ceil_div(rows, config.dim) + head) * every

@@ -28,9 +28,10 @@ Kind = TypeVar("Kind", bound=ModelProgram)
 
 
 def compile_beside(kind: type[Kind], network: Network, program: ModelProgram, *, rows: int, context: int,
-                   answered: bool, base_address: int, among: Sequence[Choice] | None = None,
+                   answered: bool, base_address: int, batch: int = 1, among: Sequence[Choice] | None = None,
                    checked: bool = True, values: int = 0, packed: Halves | None = None, tokens: bool = True) -> Kind:
-    """Compile a pass of up to ``rows`` new rows, with the cached ones up to ``context``, beside ``program``.
+    """Compile a pass of up to ``rows`` new rows of each of ``batch`` sequences, with the cached ones up to ``context``,
+    beside ``program``.
 
     ``answered``: with the head, which runs where answers are wanted: ``tokens``, or else logits. ``among``,
     ``checked``, ``values``, ``packed``: as of :func:`gemmule.compiler.compile.compile_network`.
@@ -39,10 +40,11 @@ def compile_beside(kind: type[Kind], network: Network, program: ModelProgram, *,
         CompileError: it does not fit, or cannot share weights and cache; the message says what to change.
     """
     config = program.config
-    if network.alike or program.batch > 1 or program.pool:
-        raise CompileError("a second program goes beside one of one sequence, whose cache stands in order, of a "
-                           "network with numbers: compile without it")
-    entry = PassEntry(kind, network, config, rows=rows, batch=1, context=context, tokens=tokens, among=among,
+    if network.alike or (program.pool and program.batch == 1) or (answered and batch != program.batch):
+        raise CompileError("a second program goes beside one of a network with numbers whose cache stands in order or "
+                           "is a batch's, and one that answers takes as many sequences: compile without it")
+    entry = PassEntry(kind, network, config, rows=rows, batch=batch, context=context, tokens=tokens, among=among,
+                      pool=program.pool,
                       answered=answered, cache=program.layout, contents=Contents(program.constants, config.dim),
                       values=values, lends=program.lends, borrows=program.borrows, packed=packed)
     run_fitting(entry)

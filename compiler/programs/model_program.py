@@ -28,7 +28,10 @@ from gemmule.isa import COMMAND_BYTES, Command, MoveFlag, Unit
 from gemmule.numerics import join_planes
 from gemmule.timing import ceil_div
 
-__all__ = ["ModelProgram"]
+__all__ = ["ModelProgram", "Places"]
+
+Places = np.ndarray | Sequence[np.ndarray]
+"""Rows of a pool for the cached and new positions of a sequence, or of each of a batch, int [positions]."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +140,7 @@ class ModelProgram(Program):
         return made
 
     def step(self, rows: Rows, wanted: int, cached: Sequence[int] | None = None,
-             places: np.ndarray | None = None) -> Step:
+             places: Places | None = None) -> Step:
         """A pass over new rows of each sequence; of the last ``wanted`` the answers, of a batch of all rows or of none.
 
         ``cached``: rows of each sequence before them, by default as many as the first one's position says. ``places``:
@@ -172,7 +175,7 @@ class ModelProgram(Program):
             self._check(count, context)
         return Step(self.general.registers(counts, cached, layers, wanted), tuple(self.inputs(rows)))
 
-    def _listed(self, total: int, places: np.ndarray | None) -> Iterator[tuple[int, np.ndarray]]:
+    def _listed(self, total: int, places: Places | None) -> Iterator[tuple[int, np.ndarray]]:
         """What the host writes of the cache's rows."""
         rows = np.arange(total) if places is None else np.asarray(places, dtype=np.int64)
         if len(rows) != total or rows.min() < 0 or rows.max() >= self.pool or len(np.unique(rows)) != total:
@@ -211,6 +214,10 @@ class ModelProgram(Program):
             if command.unit is Unit.LOAD and MoveFlag.INDEXED in command.flags and entry < slots.size:
                 found[at] = slots[entry // slots.shape[1], :used]
         return found
+
+    def gathered_by(self, rows: Rows, step: Step) -> dict[int, np.ndarray]:
+        """Row numbers of the gathers of a pass that a step launches, where timing needs them all."""
+        return self.gathered(rows)
 
     def inputs(self, rows: Rows) -> Iterator[tuple[int, np.ndarray]]:
         """(address, bytes) that the host writes before a pass.
@@ -273,12 +280,12 @@ class ModelProgram(Program):
         return dram
 
     def prefix_rows(self, network: Network) -> Iterator[tuple[int, np.ndarray]]:
-        """Constant rows with which every sequence's cache begins: (address, bytes)."""
+        """Constant rows with which every sequence's cache begins: (address, bytes); of a pool once."""
         for number, node in enumerate(self.graph.attentions if self.graph.prefix else ()):
             parts = (network.tensor(node, role).reshape(node.prefix, node.kv_heads, node.head_dim)
                      for role in ("prefix_key", "prefix_value"))
             for at, content in self.layout.contents(number, *parts):
-                for sequence in range(self.batch):
+                for sequence in range(1 if self.pool else self.batch):
                     yield self.symbols[CACHE][0] + sequence * self.layout.size + at, content
 
     def read_logits(self, read_dram: ReadDram, wanted: int) -> np.ndarray:

@@ -12,7 +12,7 @@ from gemmule.compiler.ir import Rows
 from gemmule.compiler.kernels.attention.pages import PAGE_LISTS
 from gemmule.compiler.kernels.attention.pages_mapping import PagesMapping, page_words
 from gemmule.compiler.program import Registers, Step
-from gemmule.compiler.programs.model_program import ModelProgram
+from gemmule.compiler.programs.model_program import ModelProgram, Places
 
 __all__ = ["PagesProgram"]
 
@@ -34,7 +34,7 @@ class PagesProgram(ModelProgram):
         return self._with_numbers(super().registers(rows, context, wanted), context, seen)
 
     def step(self, rows: Rows, wanted: int, cached: Sequence[int] | None = None,
-             places: np.ndarray | None = None) -> Step:
+             places: Places | None = None) -> Step:
         context = int(rows.positions[0]) if cached is None else cached[0]
         plain = super().step(rows, wanted, [context])
         seen = rows.mask.sum(axis=1) + context - self.graph.prefix

@@ -1,6 +1,7 @@
 """A second program for more new rows than the one beside it, for keys and values alone: passes over a prompt.
 
-Nothing is answered, so there is no head, and of the last layer there are only keys and values.
+Nothing is answered, so there is no head, and of the last layer there are only keys and values. Beside a batch it takes
+the rows of one sequence, whose cache displaces the launch's registers.
 """
 
 from __future__ import annotations
@@ -8,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gemmule.compiler.errors import CompileError
-from gemmule.compiler.ir import Network
-from gemmule.compiler.passes.map import Choice
-from gemmule.compiler.program import Registers
-from gemmule.compiler.programs.beside import compile_beside
-from gemmule.compiler.programs.model_program import ModelProgram
+import numpy as np
 
-__all__ = ["PrefillProgram", "compile_prefill"]
+from gemmule.compiler.errors import CompileError
+from gemmule.compiler.ir import Network, Rows
+from gemmule.compiler.passes.map import Choice
+from gemmule.compiler.program import Registers, Step
+from gemmule.compiler.programs.beside import compile_beside
+from gemmule.compiler.programs.listed import ListedProgram, list_gathers, list_inputs
+from gemmule.compiler.programs.model_program import ModelProgram, Places
+
+__all__ = ["ListedPrefill", "PrefillProgram", "compile_prefill"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +37,22 @@ class PrefillProgram(ModelProgram):
         return [self.registers(rows, context) for rows, context in sorted(sizes)]
 
 
+@dataclass(frozen=True, kw_only=True)
+class ListedPrefill(PrefillProgram):
+    """:class:`PrefillProgram` beside a :class:`gemmule.compiler.programs.listed.ListedProgram`."""
+
+    def step(self, rows: Rows, wanted: int, cached: Sequence[int] | None = None,
+             places: Places | None = None) -> Step:
+        """``places``: rows of the pool for cached and new positions; by default the first ones in order."""
+        context = int(rows.positions[0]) if cached is None else cached[0]
+        own = np.arange(context + len(rows)) % self.pool if places is None else np.asarray(places)
+        return Step(self.registers(len(rows), context, wanted), (
+            *self.inputs(rows), *list_inputs(self, [context], [len(rows)], [own])))
+
+    def gathered_by(self, rows: Rows, step: Step) -> dict[int, np.ndarray]:
+        return list_gathers(self, self.gathered(rows), step)
+
+
 def compile_prefill(network: Network, program: ModelProgram, *, rows: int, base_address: int,
                     among: Sequence[Choice] | None = None, checked: bool = True,
                     values: int = 0) -> PrefillProgram:
@@ -41,5 +61,6 @@ def compile_prefill(network: Network, program: ModelProgram, *, rows: int, base_
     Raises:
         CompileError: it does not fit, or cannot share weights and cache; the message says what to change.
     """
-    return compile_beside(PrefillProgram, network, program, rows=rows, context=program.max_positions, answered=False,
+    kind = ListedPrefill if isinstance(program, ListedProgram) else PrefillProgram
+    return compile_beside(kind, network, program, rows=rows, context=program.max_positions, answered=False,
                           base_address=base_address, among=among, checked=checked, values=values)

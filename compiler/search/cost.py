@@ -49,11 +49,15 @@ def prompt_cost(program: ModelProgram) -> int:
 
 
 def prompt_cycles(program: ModelProgram, rows: int) -> int:
-    """Cycles of passes over so many rows from an empty cache on, without answers, and of the host's launches."""
+    """Cycles of passes over so many rows from an empty cache on, without answers, and of the host's launches.
+
+    Of a batch one sequence has them, and the others a row that nobody sees.
+    """
     config, total = program.config, 0
     simulator = Simulator(config, dram_bytes=1)
     for first, count in cut_evenly(rows, ceil_div(rows, program.max_rows)):
-        part = Rows.chain([0] * count, first)
+        others = program.batch - 1
+        part = Rows.ragged([[0] * count, *[[0]] * others], [first, *[0] * others])
         simulator.load(program.launch("prompt", NO_DRAM, program.step(part, 0).registers))
         total += int(simulator.run(timing_only=True, indices=program.gathered(part)).cycles)
         total += config.host.launch_cycles

@@ -34,7 +34,9 @@ def narrow_programs(network: Network, program: ModelProgram, *, base_address: in
     :func:`chosen_program` takes first come first. None where they gain nothing, or cannot share the weights as they
     are cut. ``values``: as of :func:`gemmule.compiler.compile.compile_network`.
     """
-    if program.scores == KEPT or program.max_rows == 1 or program.batch > 1 or program.pool or network.alike:
+    if program.batch > 1:
+        return tuple(_narrow_batches(network, program, base_address))
+    if program.scores == KEPT or program.max_rows == 1 or program.pool or network.alike:
         return ()
     found: list[ModelProgram] = []
     dram = program.config.dram
@@ -49,6 +51,25 @@ def narrow_programs(network: Network, program: ModelProgram, *, base_address: in
             found.append(made)
             base_address += round_up(made.size, dram.banks * dram.row_bytes)
     return tuple(found)
+
+
+def _narrow_batches(network: Network, program: ModelProgram, base_address: int) -> Iterator[ModelProgram]:
+    """Of a batch, half as many rows of each text, a quarter and so on, up to those that all fill the mesh at most.
+
+    The fewest rows first.
+    """
+    kind, dram, made = type(program), program.config.dram, list[ModelProgram]()
+    rows = program.max_rows
+    while rows > 1 and rows * program.batch > program.config.dim:
+        rows //= 2
+        try:
+            one = compile_beside(kind, network, program, rows=rows, context=program.max_positions, answered=True,
+                                 base_address=base_address, batch=program.batch)
+        except CompileError:
+            break
+        made.append(one)
+        base_address += round_up(one.size, dram.banks * dram.row_bytes)
+    yield from reversed(made)
 
 
 def chosen_program(programs: Sequence[ModelProgram], rows: int, cached: int) -> ModelProgram | None:

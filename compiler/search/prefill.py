@@ -20,10 +20,10 @@ __all__ = ["best_prefill", "prefill_rows"]
 def prefill_rows(program: ModelProgram) -> list[int]:
     """Rows of the prefills that are compared: twice the program's, and so on; its own where it has as many as can be.
 
-    None beside a program of a batch or of a pool, and where no prompt is longer than a pass.
+    None beside one of a single sequence and a pool, and where no prompt is longer than a pass.
     """
     config, longest = program.config, program.max_positions - 1
-    if program.batch > 1 or program.pool or longest <= program.max_rows:
+    if (program.pool and program.batch == 1) or longest <= program.max_rows:
         return []
     most = min(longest, min(config.stat_rows, 8 * config.dim) // attention_rows(program.graph.attentions[0], 1))
     return [program.max_rows << i for i in range(1, most.bit_length()) if program.max_rows << i <= most] or [
@@ -52,7 +52,7 @@ def best_prefill(network: Network, program: ModelProgram, *, effort: int, base_a
 
     among = best_choice(choices(
         program.graph, program.config, rows=rows, batch=1, context=program.max_positions, tokens=True,
-        cache=program.layout, values=values), tried, prompt_cost, effort) if effort > 1 else None
+        pool=program.pool, cache=program.layout, values=values), tried, prompt_cost, effort) if effort > 1 else None
     return make(among=among)
 
 

@@ -113,8 +113,8 @@ def generate(
     draft_lengths: Annotated[str, choice(
         "--draft-lengths", LENGTHS, "How many of these tokens a step drafts: constant (all), heuristic (2 more after "
         "all were accepted, else 1 fewer), confidence (continue while the draft is 40 % sure), cost (most tokens per "
-        f"cycle, from acceptance so far). Except for constant, at most {ADAPTIVE_MOST} if no "
-        "number is given.")] = "constant",
+        "cycle, from acceptance so far), batch (one number for all texts of a --batch). Except for constant, at most "
+        f"{ADAPTIVE_MOST} if no number is given.")] = "constant",
     max_new_tokens: Annotated[int, typer.Option(
         "--max-new-tokens", metavar="N",
         help=f"Tokens to generate, {new_tokens(CONTEXT)}; fewer if the text fills the context of {CONTEXT} positions. "

@@ -14,7 +14,7 @@ from gemmule.sw.decoding.verify import GREEDY, Rule
 from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.device.runtime import LoadedModel
 from gemmule.sw.kv.text import Reading, TextKV
-from gemmule.sw.step import Asking
+from gemmule.sw.step import Asking, Round
 
 __all__ = ["Conversation", "Generation", "generate"]
 
@@ -88,6 +88,8 @@ class Conversation:
                 yield from self._enter()
             before, position = self.ledger.cycles, len(self.window)
             yield from self.cached.begin(self.window)  # behind the prefill nothing to do, unless no cache is kept
+            if self.drafter.waits():
+                yield Round()
             tree = yield from self._proposed(min(
                 max_new_tokens - len(run.tokens) - 1, self.context - position - 1, self.cached.ahead(position - 1),
                 self.drafter.launches * self.target.program.max_rows - 1))

@@ -1,4 +1,5 @@
-"""How many tokens to draft a step: always as many, by what was accepted, by the draft's confidence, or by cost.
+"""How many tokens to draft a step: always as many, by what was accepted, by the draft's confidence, by cost, or one
+number for all texts of a batch.
 
 None changes a text: what is drafted is verified all the same. Deciding by a token that was drawn would be biased; here
 a draft ends by its distribution, and the token that it ends with is kept.
@@ -8,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Protocol
 
-__all__ = ["LENGTHS", "Constant", "Confidence", "Costs", "Expected", "Heuristic", "Lengths"]
+__all__ = ["LENGTHS", "Constant", "Confidence", "Costs", "Expected", "Heuristic", "Lengths", "OfBatch"]
 
 
 @dataclass
@@ -45,6 +47,8 @@ class Lengths(Protocol):
 
     needs_confidence: bool
     """Whether it asks how sure the draft is of a token."""
+    shared: bool
+    """Whether the texts of a batch have one, which learns from all of them before any drafts again."""
 
     def most(self) -> int:
         """For this step, at most."""
@@ -62,6 +66,7 @@ class Constant:
 
     num_tokens: int
     needs_confidence = False
+    shared = False
 
     def most(self) -> int:
         return self.num_tokens
@@ -139,6 +144,39 @@ class Expected(Constant):
         return tokens / max(1.0, self.costs.of(count + 1) + count * self.costs.draft + self.costs.step)
 
 
+@dataclass
+class OfBatch(Constant):
+    """One number for all texts of a batch: two more where a text had all accepted, else fewer, but no fewer than the
+    best text had accepted (BASS, Qian et al. 2024, Algorithm 1). A second step in a row without takes one more off.
+
+    Texts that drafted fewer, at their end, do not count.
+    """
+
+    shared = True
+    now: int = 0
+    shrunk: int = 0
+    accepted: list[int] = field(default_factory=list)
+    """Of the texts in this step."""
+    FIRST, MORE, PART = 7, 2, 10
+
+    def __post_init__(self) -> None:
+        self.now = min(self.FIRST, self.num_tokens)
+
+    def most(self) -> int:
+        if self.accepted:
+            best, self.accepted = max(self.accepted), []
+            if best == self.now:
+                self.now, self.shrunk = min(self.now + self.MORE, self.num_tokens), 0
+            else:
+                self.now, self.shrunk = max(1, best, self.now - ceil(self.now / self.PART) - self.shrunk), 1
+        return self.now
+
+    def observe(self, drafted: int, accepted: int, costs: Costs) -> None:
+        if drafted >= self.now:
+            self.accepted.append(accepted)
+
+
 LENGTHS: dict[str, Callable[[int], Lengths]] = {
-    "constant": Constant, "heuristic": Heuristic, "confidence": Confidence, "cost": Expected}
+    "constant": Constant, "heuristic": Heuristic, "confidence": Confidence, "cost": Expected,
+    "batch": OfBatch}
 """By name, made with the most tokens of a step."""

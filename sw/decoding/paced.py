@@ -30,6 +30,9 @@ class Paced(Drafter):
         self.host = host or Host()
         self.costs, self.drafted = Costs(step=self.host.step_cycles), 0
 
+    def waits(self) -> bool:
+        return self.lengths.shared
+
     def observe(self, out: Forward, path: list[int], new: list[int]) -> None:
         self.costs.verify[self.drafted + 1] = out.cycles + self.host.launch_cycles
         self.lengths.observe(self.drafted, len(path) - 1, self.costs)

@@ -16,7 +16,7 @@ from gemmule.sim.simulator import Simulator
 from gemmule.sw.decoding.asking import together
 from gemmule.sw.decoding.context import OVERFLOWS
 from gemmule.sw.decoding.generate import Conversation, Generation
-from gemmule.sw.decoding.lengths import LENGTHS
+from gemmule.sw.decoding.lengths import LENGTHS, Lengths
 from gemmule.sw.decoding.methods import DRAFT, METHODS, Request
 from gemmule.sw.decoding.one_pass import OnePass
 from gemmule.sw.decoding.stops import Stops
@@ -25,7 +25,7 @@ from gemmule.sw.device.ahead import Ahead
 from gemmule.sw.device.backends import Device, open_device
 from gemmule.sw.device.interpreted import InterpretedModel
 from gemmule.sw.device.ledger import Ledger
-from gemmule.sw.device.runtime import TARGET, LoadedModel
+from gemmule.sw.device.runtime import PAGE, TARGET, LoadedModel
 from gemmule.sw.device.timeline import Timeline
 from gemmule.sw.errors import InputError
 from gemmule.sw.kv.pruning import Pruning
@@ -88,7 +88,8 @@ class Session:
     def __init__(self, config: Config, backend: str | Opener = "model", pair: Pair | None = None, *,
                  general: bool = False, launch: str = "pass", interpreted: bool = False, batch: int = 1,
                  rows: int | None = None, prefill: int | None = None, pruning: Pruning | None = None,
-                 one_pass: bool = False) -> None:
+                 one_pass: bool = False, ahead: bool = False, context: int | None = None, pool: int = 0,
+                 page: int = PAGE, narrow: bool = False) -> None:
         """``backend``: a name of :func:`open_device`, or what opens another device.
 
         ``general``: models also take hidden rows, run some of their layers and give other answers than tokens.
@@ -100,6 +101,10 @@ class Session:
         ``batch``: texts of a pass, each with up to ``rows`` rows, by default as many as go well; a pass a launch.
         ``prefill``: rows of a launch of a prompt, by a program of their own: by default as many as pay; 0: as many as
         of any pass, by the one program, as of a batch.
+        ``ahead``: prompts of a batch go by a program of their own, text by text; else in passes of the batch.
+        ``context``: positions of a text, by default the networks'; ``pool``: rows of a cache that the target's texts of
+        a batch share in pages of ``page`` rows; 0: each has a whole context.
+        ``narrow``: passes of a batch in which all texts have few rows go by programs that compute no more.
         ``pruning``: the schedule of the target's cache (:class:`gemmule.sw.kv.selected.SelectedKV`).
         ``one_pass``: with the drafter that was trained on the target's hidden rows, which the target's greedy passes
         then leave in DRAM.
@@ -111,13 +116,16 @@ class Session:
         pair = pair or bundled_pair()
         _refuse(backend, pair, general=general, launch=launch, interpreted=interpreted, batch=batch, prefill=prefill,
                 pruning=pruning, one_pass=one_pass)
-        prefill = 0 if batch > 1 else prefill
+        prefill = 0 if batch > 1 and not ahead else prefill
         self.pruning = pruning
         source = pair.one_pass() if one_pass and pair.one_pass else None
         target = pair.target(config, 0, general, batch=batch, rows=rows, prefill=prefill, pruning=pruning,
-                             lend=source.made.every if source else 0)
+                             lend=source.made.every if source else 0, context=context, pool=pool,
+                             narrow=narrow or batch == 1)
         size = round_up(len(target.dram), ALIGN)
-        draft = pair.draft(config, size, general, looped, batch, rows, prefill) if pair.draft else None
+        draft = pair.draft(config, size, general, looped, batch, rows, prefill, context=context,
+                           narrow=narrow or batch == 1) \
+            if pair.draft else None
         drafter, step = None, None
         if source and target.program.lends:
             drafter = source.place(config, size, True, prefill=prefill, borrow=Lender(
@@ -141,12 +149,12 @@ class Session:
             if isinstance(self.device, Simulator) and interpreted:
                 return InterpretedModel(name, placed.network, placed.program, self.device, placed.prefill,
                                         placed.narrow, lender=lender if isinstance(lender, InterpretedModel) else None,
-                                        sampled=placed.sampled)
+                                        sampled=placed.sampled, page=page)
             return LoadedModel(name, placed.program, placed.dram, self.device, placed.loop,
-                               step if placed.loop else None, placed.prefill, placed.narrow, ahead, placed.selection,
-                               placed.values, placed.sampled)
+                               step if placed.loop else None, placed.prefill, placed.narrow, made_ahead,
+                               placed.selection, placed.values, placed.sampled, page)
 
-        ahead = Ahead() if step else None
+        made_ahead = Ahead() if step else None
         self.memories: dict[str, dict[str, Any]] = {}
         """What methods keep from text to text, apart for each way to decode."""
         self.target, self.draft = loaded(TARGET, target), loaded(DRAFT, draft) if draft else None
@@ -158,7 +166,7 @@ class Session:
         self, method: str, num_speculative_tokens: int | None = None, stop: frozenset[int] | Stops = frozenset(), *,
         rule: Rule = GREEDY, lengths: str = "constant", timeline: Timeline | None = None,
         options: Mapping[str, Any] = NONE, context_overflow: str = "stop", kv_cache: str = "full",
-        ledger: Ledger | None = None,
+        ledger: Ledger | None = None, pace: Lengths | None = None,
     ) -> Conversation:
         """A text without tokens yet, to be generated with ``method`` from an empty KV cache.
 
@@ -173,6 +181,7 @@ class Session:
             context_overflow: name of what becomes of a full context (:data:`gemmule.sw.decoding.context.OVERFLOWS`).
             kv_cache: ``full``, or ``none``: every pass goes over the whole text.
             ledger: gets the cycles; by default a new one with ``timeline``.
+            pace: the schedule itself (:meth:`pace`), where texts of a batch have one; by default a new one.
 
         Raises:
             InputError: an option is none of those, or outside its range.
@@ -197,7 +206,7 @@ class Session:
         way = f"{method} {count} {values} {lengths} {rule.of_text(0)}"
         drafter = METHODS[method].make(Request(
             draft=self.draft and self.draft.charging(ledger), target=self.target.charging(ledger, DRAFT), cache=cache,
-            lengths=LENGTHS[lengths](count), ends=stops.tokens, rule=rule, host=self.config.host, kept=kept,
+            lengths=pace or LENGTHS[lengths](count), ends=stops.tokens, rule=rule, host=self.config.host, kept=kept,
             options=values, memory=self.memories.setdefault(way, {}),
             one_pass=self.one_pass and replace(self.one_pass, model=self.one_pass.model.charging(ledger))))
         return Conversation(self.target, drafter, ledger, stops, rule, overflow=OVERFLOWS[context_overflow], kv=cache)
@@ -216,9 +225,9 @@ class Session:
         Raises:
             InputError: as of :meth:`generate`.
         """
-        ledger = ledger or Ledger(self.config)
+        ledger, pace = ledger or Ledger(self.config), self.pace(method, num_speculative_tokens, lengths)
         talks = [self.converse(method, num_speculative_tokens, stop, rule=rule.of_text(number), lengths=lengths,
-                               options=options, context_overflow=context_overflow, ledger=ledger)
+                               options=options, context_overflow=context_overflow, ledger=ledger, pace=pace)
                  for number in range(len(prompts))]
         askings = [talk.turning(prompt, max_new_tokens, progress, halted) for talk, prompt in zip(talks, prompts)]
         try:
@@ -264,6 +273,15 @@ class Session:
             raise InputError(
                 f"{chosen.drafts.name} must be from 1 to {most} (one pass verifies {most + 1} rows), not {count}")
         return count
+
+    def pace(self, method: str, wanted: int | None, lengths: str) -> Lengths | None:
+        """The schedule that texts of a batch share; None: each has its own.
+
+        Raises:
+            InputError: as of :meth:`drafts`.
+        """
+        made = LENGTHS[lengths](self.drafts(method, wanted))
+        return made if made.shared else None
 
     def extra_parameters(self, method: str) -> int:
         """Weights that a method needs beside the target's: those of the draft model, a tied head counted once."""

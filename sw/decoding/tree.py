@@ -102,6 +102,10 @@ class Drafter(ABC):
     launches = 1
     """Launches that the candidates of a step may take, each with as many rows as the target's program has."""
 
+    def waits(self) -> bool:
+        """Whether the texts of a batch all finish a step before any of them proposes again."""
+        return False
+
     def want(self) -> Want | None:
         """What it wants of the target's pass beside what the rule does; None: nothing."""
         return None

@@ -3,13 +3,15 @@ rows for another network and gives back logits where there is one, else by the g
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 
 from gemmule.compiler.ir import Graph, Rows
+from gemmule.compiler.kernels.attention.shared import CACHE
+from gemmule.compiler.place import cut_evenly
 from gemmule.compiler.program import Program, Step
 from gemmule.compiler.programs.general_program import Answers
 from gemmule.compiler.programs.model_program import ModelProgram
@@ -17,12 +19,14 @@ from gemmule.compiler.programs.prefill import PrefillProgram
 from gemmule.sim.result import Result
 from gemmule.sw.device.answers import Collected
 from gemmule.sw.device.backends import Device
+from gemmule.sw.device.listed import listed_piece, places_of
 from gemmule.sw.device.pieces import Piece, launches, pieces
 from gemmule.sw.device.slots import HiddenSlots
-from gemmule.sw.kv.paged import PagedKV
 from gemmule.sw.step import KV, Forward, Hidden, LayerRange, Want, exponent_scaling
+from gemmule.timing import ceil_div
 
-__all__ = ["Caches", "Runner", "answered_rows", "append_rows", "forward_rows", "logit_scale"]
+__all__ = ["Caches", "Runner", "answered_rows", "append_rows", "forward_rows", "logit_scale",
+           "prompt_launches"]
 
 Caches = KV | Sequence[KV]
 """Of a single sequence, or of each of a batch."""
@@ -51,12 +55,37 @@ def forward_rows(model: Runner, rows: Rows, want: Want, kv: Caches | None,
     """:meth:`gemmule.sw.device.runtime.LoadedModel.forward`, but that caches do not know of the new rows yet."""
     rows = rows.behind(model.first)
     cached, answered = _cached(model, rows, kv), answered_rows(rows, want)
-    places = _places_of(model, kv, len(rows)) if kv is not None else None
+    places = places_of(model, _several(kv), rows) if kv is not None else None
     if want.plain and layers is None and rows.hidden is None:
         return _plain(model, rows, answered, cached, kv is not None, places)
     if model.sampled and want.only_logits and layers is None and rows.hidden is None:
         return _sampled(model, model.sampled, rows, answered, cached)
     return _general(model, rows, want, answered, cached, layers)
+
+
+def prompt_launches(model: Runner, rows: Rows, kv: KV) -> Iterator[tuple[PrefillProgram, Rows, Step]]:
+    """Launches of a prompt's rows of one sequence of a batch behind its cached ones, by the program for prompts.
+
+    Raises:
+        ValueError: there is no such program, or the rows do not fit the context.
+    """
+    prefill, cached, count = model.prefill, model.first + kv.length, len(rows)
+    if prefill is None:
+        raise ValueError(f"{model.name}: prompts that go ahead in a batch need their program: make the session with "
+                         "ahead=True")
+    if cached + count > prefill.max_positions:
+        raise ValueError(f"{model.name}: rows {cached}..{cached + count - 1} exceed the context of "
+                         f"{prefill.max_positions} positions; shorten the prompt")
+    places = places_of(model, [kv], replace(rows, sequences=np.full(count, kv.sequence)))
+    rows = rows.behind(model.first)
+    for first, size in cut_evenly(count, ceil_div(count, prefill.max_rows)):
+        part, before = rows.take(np.arange(first, first + size)), cached + first
+        if places is not None:
+            yield prefill, part, prefill.step(part, 0, [before], places[0][:before + size])
+            continue
+        step = prefill.step(part, 0, [before])
+        yield prefill, part, step._replace(registers=step.registers.displaced(
+            prefill.symbols[CACHE], kv.sequence * model.program.layout.size))
 
 
 def append_rows(kv: Caches | None, rows: Rows) -> None:
@@ -112,18 +141,8 @@ def _places(program: ModelProgram, piece: Piece, answered: np.ndarray) -> tuple[
     return index, program.slots(piece.rows)[inside], program.batch * program.max_rows
 
 
-def _places_of(model: Runner, kv: Caches, new: int) -> np.ndarray | None:
-    """Rows of the pool for the cached and ``new`` positions, where they go by list."""
-    pool = model.program.pool > 0
-    cache = _several(kv)[0]
-    if pool is not isinstance(cache, PagedKV):
-        raise ValueError(f"{model.name}: a {'paged' if pool else 'contiguous'} program takes caches of its own kind: "
-                         "make them with the model's kv()")
-    return np.concatenate([np.arange(model.first), cache.places(new)]) if isinstance(cache, PagedKV) else None
-
-
 def _plain(model: Runner, rows: Rows, answered: np.ndarray, cached: list[int], kept: bool,
-           places: np.ndarray | None) -> Forward:
+           places: list[np.ndarray] | None) -> Forward:
     """Greedy tokens by the plain program, rows of a prompt and few rows by those beside it."""
     results = []
     found, place = np.zeros(int(answered.sum()), dtype=np.int64), np.cumsum(answered) - 1
@@ -131,7 +150,7 @@ def _plain(model: Runner, rows: Rows, answered: np.ndarray, cached: list[int], k
                                    model.narrow, cached):
         index, to, count = _places(program, piece, answered)
         lengths = [length + done for length, done in zip(cached, piece.before)]
-        listed = places if places is None else places[:lengths[0] + len(piece.rows)]
+        listed = places if places is None else listed_piece(program, places, lengths, piece)
         results.append(model.run(program, program.step(piece.rows, count, lengths if kept else None, listed)))
         if count:
             found[place[index]] = np.array(program.read_tokens(model.device.read_dram, count))[to]

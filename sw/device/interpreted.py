@@ -7,7 +7,7 @@ numbers as of the simulated device (tests compare them), several times as fast, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -20,11 +20,13 @@ from gemmule.compiler.programs.prefill import PrefillProgram
 from gemmule.sim.result import Result
 from gemmule.sim.simulator import Simulator
 from gemmule.sw.device.answers import largest
-from gemmule.sw.device.forward import Caches, answered_rows, append_rows
+from gemmule.sw.device.forward import Caches, answered_rows, append_rows, prompt_launches
 from gemmule.sw.device.ledger import Ledger
+from gemmule.sw.device.listed import listed_piece, places_of
 from gemmule.sw.device.pieces import launches, pieces
-from gemmule.sw.device.runtime import LoadedModel
+from gemmule.sw.device.runtime import PAGE, LoadedModel
 from gemmule.sw.errors import InputError
+from gemmule.sw.kv.paged import NobodyKV, PagePool
 from gemmule.sw.kv.text import TextKV
 from gemmule.sw.step import KV, Forward, LayerRange, Want
 
@@ -115,11 +117,12 @@ class InterpretedModel(LoadedModel):
     def __init__(self, name: str, network: Network, program: ModelProgram, timer: Simulator | None,
                  prefill: PrefillProgram | None = None, narrow: Sequence[ModelProgram] = (),
                  pages: Pages | None = None, values: int = 1, lender: InterpretedModel | None = None,
-                 sampled: ModelProgram | None = None) -> None:
+                 sampled: ModelProgram | None = None, page: int = PAGE) -> None:
         """``timer`` tells the cycles of the programs' launches; None: passes cost nothing and are not charged.
 
         ``pages``: rows choose pages of the cache. ``values``: least probability that meets a value. ``lender``: the
-        model whose hidden rows this one reads. ``sampled``: as of :class:`LoadedModel`.
+        model whose hidden rows this one reads. ``sampled``: as of :class:`LoadedModel`. ``page``: rows of a page,
+        where the cache of a batch is a pool.
         """
         self.name, self.network, self.program, self.timer = name, network, program, timer
         self.interpreter, self.cache = IntegerInterpreter(network, pages, values), Cache(network.graph)
@@ -128,6 +131,8 @@ class InterpretedModel(LoadedModel):
         self.ledger: Ledger | None = None
         self.owners = {}
         self.loop = self.step = self.slots = self.pages = self.ahead = None
+        if program.pool and program.batch > 1:
+            self.pages = PagePool(program.pool, min(page, program.pool), self.first + 1)
         self.prefill, self.narrow, self.sampled, self.beside = prefill, narrow, sampled, 0
         """By how many its cached positions are more than the rows that the device has of them."""
         self.lender, self.lent = lender, LentRows.of(network, program) if program.lends else None
@@ -153,18 +158,45 @@ class InterpretedModel(LoadedModel):
             cached = [early.begin(self.cache, one, self.first, rows) for one in caches]
             logits = early.interpreter.forward(rows, early.cache)
         else:
-            cached = [self._truncated(rows, sequence, caches[sequence] if caches else None)
+            cached = [0 if caches and isinstance(caches[sequence], NobodyKV) else
+                      self._truncated(rows, sequence, caches[sequence] if caches else None)
                       for sequence in range(self.program.batch)]
             logits = self.interpreter.forward(
-                rows, self.cache, self.lent.taking(cached[0]) if self.lent else None, self._borrowed(rows))
+                self._apart(rows, caches), self.cache, self.lent.taking(cached[0]) if self.lent else None,
+                self._borrowed(rows))
         answered = answered_rows(rows, want)
         found = logits[answered]
         if caches:  # of a sequence without rows of its own the device's cache may be ahead of the interpreter's
             cached = [self.first + one.length for one in caches]
-        results = () if self.timer is None else tuple(self._launches(rows, want, answered, cached, count))
+        places = places_of(self, caches, rows) if caches else None
+        results = () if self.timer is None else tuple(self._launches(rows, want, answered, cached, count, places))
         append_rows(kv, rows)
         return Forward(found.argmax(axis=1).tolist(), results, found.astype(np.int16) if want.logits else None,
                        largest(found, want.top) if want.top else None)
+
+    def _apart(self, rows: Rows, caches: Sequence[KV]) -> Rows:
+        """The rows, those that nobody sees in sequences of their own: texts of theirs have no part in the pass."""
+        apart = [kv.sequence for kv in caches if isinstance(kv, NobodyKV)]
+        if not apart:
+            return rows
+        batch, sequences = self.program.batch, rows.sequences
+        for sequence in apart:
+            self.cache.truncate(0, batch + sequence)
+        return replace(rows, sequences=np.where(np.isin(sequences, apart), sequences + batch, sequences))
+
+    def prompt(self, rows: Rows, kv: KV) -> Forward:
+        """Keys and values of a prompt's rows of one sequence of a batch; the others take no part.
+
+        Raises:
+            ValueError: there is no program for prompts, or the rows do not fit the context.
+        """
+        results = [] if self.timer is None else [self._launch(prefill, step, prefill.gathered_by(part, step))
+                                                 for prefill, part, step in prompt_launches(self, rows, kv)]
+        own = replace(rows, sequences=np.full(len(rows), kv.sequence)).behind(self.first)
+        self._truncated(own, kv.sequence, kv)
+        self.interpreter.forward(own, self.cache)
+        kv.append(len(rows))
+        return Forward([], tuple(results))
 
     def _borrowed(self, rows: Rows) -> dict[str, np.ndarray]:
         """By node, what rows read of another network."""
@@ -214,6 +246,14 @@ class InterpretedModel(LoadedModel):
         """Raises ValueError: as of :meth:`copy_rows`."""
         return self.copy_rows((sequence, 0), (sequence, 0), 0)
 
+    def relisted(self, sequence: int, kept: Sequence[int]) -> None:
+        """Rows of a list stay, in this order: so do the interpreter's."""
+        self.cache.keep([*range(self.first), *(self.first + row for row in kept)], sequence)
+
+    def forked(self, sequence: int, new: int) -> None:
+        """Another sequence's list has the same rows: so has its cache."""
+        self.cache.fork(sequence, new)
+
     def _truncated(self, rows: Rows, sequence: int, kv: KV | None) -> int:
         """Cached rows of a sequence, those behind them forgotten; without a cache by its first new position."""
         own = rows.positions[rows.sequences == sequence]
@@ -224,13 +264,16 @@ class InterpretedModel(LoadedModel):
         return self.cache.length(sequence)
 
     def _launches(self, rows: Rows, want: Want, answered: np.ndarray, cached: Sequence[int],
-                  layers: int) -> list[Result]:
+                  layers: int, places: list[np.ndarray] | None) -> list[Result]:
         """The launches that the device would run."""
         program, found = self.program, []
         if want.plain and layers == self.network.graph.layers:
             for by, piece in launches(rows, answered, program, self.prefill, self.narrow, cached):
                 count = int(answered[piece.index[piece.index >= 0]].sum())
-                found.append(self._launch(by, by.step(piece.rows, count), by.gathered(piece.rows)))
+                lengths = [length + done for length, done in zip(cached, piece.before)]
+                step = by.step(piece.rows, count) if places is None else by.step(
+                    piece.rows, count, lengths, listed_piece(by, places, lengths, piece))
+                found.append(self._launch(by, step, by.gathered_by(piece.rows, step)))
             return found
         if self.sampled and want.only_logits and layers == self.network.graph.layers:
             for piece in pieces(rows, program.max_rows, program.batch, cached):

@@ -60,7 +60,7 @@ def launches(rows: Rows, answered: np.ndarray, program: ModelProgram, prefill: P
              narrow: Sequence[ModelProgram], cached: Sequence[int]) -> Iterator[tuple[ModelProgram, Piece]]:
     """The launches of a pass of which greedy tokens of the rows ``answered`` are wanted, each with its program.
 
-    Rows of one text go by the first of the ``narrow`` programs that takes them, else by ``program``. Where a chain is
+    Rows go by the first of the ``narrow`` programs that takes those of each text, else by ``program``. Where a chain is
     longer than this takes, the rows before the last launch that answers any go by the ``prefill``, in as few launches
     as there can be, nearly equal ones: a launch of few rows takes as long as one of some more.
 
@@ -70,7 +70,9 @@ def launches(rows: Rows, answered: np.ndarray, program: ModelProgram, prefill: P
     count, most = len(rows), program.max_rows
 
     def chosen(piece: Piece) -> tuple[ModelProgram, Piece]:
-        return chosen_program(narrow, len(piece.rows), cached[0] + piece.before[0]) or program, piece
+        rows = int(np.bincount(piece.rows.sequences).max())
+        before = max(length + done for length, done in zip(cached, piece.before))
+        return chosen_program(narrow, rows, before) or program, piece
 
     answers = int(answered[::-1].argmin()) if not answered.all() else count
     early = count - min(count, ceil_div(answers, most) * most)

@@ -9,6 +9,7 @@ from typing import Self
 import numpy as np
 
 from gemmule.compiler.ir import Rows
+from gemmule.compiler.kernels.attention.cache_list import nobody
 from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.program import NO_DRAM, Program, Step
 from gemmule.compiler.programs.greedy_loop import GreedyLoop
@@ -23,14 +24,14 @@ from gemmule.sim.result import Result
 from gemmule.sw.device.ahead import Ahead
 from gemmule.sw.device.backends import Device, DeviceError
 from gemmule.sw.device.choosing import DeviceChooser
-from gemmule.sw.device.forward import Caches, append_rows, forward_rows, logit_scale
+from gemmule.sw.device.forward import Caches, append_rows, forward_rows, logit_scale, prompt_launches
 from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.device.slots import HiddenSlots
 from gemmule.sw.device.timeline import Earlier
 from gemmule.sw.device.value_reads import add_launch
 from gemmule.sw.kv.chosen_pages import PagesKV
 from gemmule.sw.kv.contiguous import ContiguousKV
-from gemmule.sw.kv.paged import PagedKV, PagePool
+from gemmule.sw.kv.paged import NobodyKV, PagedKV, PagePool
 from gemmule.sw.kv.pruning import Pruning
 from gemmule.sw.kv.saved_values import ValueReads
 from gemmule.sw.kv.selected import SelectedKV
@@ -57,7 +58,7 @@ class LoadedModel:
                  loop: GreedyLoop | None = None, step: StepProgram | None = None,
                  prefill: PrefillProgram | None = None, narrow: Sequence[ModelProgram] = (),
                  ahead: Ahead | None = None, selection: Selection | None = None, values: int = 0,
-                 sampled: ModelProgram | None = None) -> None:
+                 sampled: ModelProgram | None = None, page: int = PAGE) -> None:
         """``dram`` (uint8): what stands in DRAM from the program's ``base_address`` on; all but ``step`` too.
 
         ``step``: a program of this draft's loop and of a target that is on the device. ``prefill``: takes long chains
@@ -65,6 +66,7 @@ class LoadedModel:
         the target's answers of a launch of ``step``; the target's own model has it, too. ``selection``: what chooses
         rows of the cache. ``values``: least probability that meets a value, by the programs; 0: all values are loaded.
         ``sampled``: of passes that leave rows for another network and give back logits.
+        ``page``: rows of a page, where the cache is a pool.
         """
         self.loop, self.step, self.prefill, self.narrow, self.ahead = loop, step, prefill, narrow, ahead
         self.selection, self.displacement, self.values, self.sampled = selection, 0, values, sampled
@@ -82,7 +84,7 @@ class LoadedModel:
         self.slots = HiddenSlots(general.slots, general.batch * general.max_rows) if general else None
         """Shared by all copies."""
         pool = program.pool
-        self.pages = PagePool(pool, min(PAGE, pool), self.first) if pool else None
+        self.pages = PagePool(pool, min(page, pool), self.first + (program.batch > 1)) if pool else None
         """Shared by all copies, and by all sequences."""
         device.write_dram(program.base_address, dram.tobytes())
         if step:
@@ -167,6 +169,17 @@ class LoadedModel:
         for caches in (kv, *(part.kv for part in layers or ())):
             append_rows(caches, rows)
         return found
+
+    def prompt(self, rows: Rows, kv: KV) -> Forward:
+        """Keys and values of a prompt's rows of one sequence of a batch; the others take no part.
+
+        Raises:
+            DeviceError: a launch ended with a device fault.
+            ValueError: there is no program for prompts, or the rows do not fit the context.
+        """
+        results = [self.run(prefill, step) for prefill, _, step in prompt_launches(self, rows, kv)]
+        kv.append(len(rows))
+        return Forward([], tuple(results))
 
     def slots_of(self, hidden: Hidden) -> np.ndarray:
         """Where hidden rows stand, for :meth:`gemmule.compiler.ir.Rows.entering`  # int64 [rows].
@@ -261,6 +274,16 @@ class LoadedModel:
             raise ValueError(f"{self.name}: copies and gathers of cached rows need their programs: compile with "
                              "general=True")
         return moves
+
+    def relisted(self, sequence: int, kept: Sequence[int]) -> None:
+        """Rows of a list stay, in this order: the host's own affair, for a launch says which rows there are."""
+
+    def forked(self, sequence: int, new: int) -> None:
+        """Another sequence's list has the same rows."""
+
+    def nobody(self, sequence: int) -> NobodyKV:
+        """What stands for the cache of a sequence without a text, where caches go by list."""
+        return NobodyKV(self, nobody(self.first), sequence)
 
     # -- launches
 

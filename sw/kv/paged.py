@@ -16,7 +16,7 @@ import numpy as np
 from gemmule.sw.kv.text import TextKV
 from gemmule.sw.step import KV
 
-__all__ = ["PagePool", "PagedKV"]
+__all__ = ["NobodyKV", "PagePool", "PagedKV"]
 
 
 class PagePool:
@@ -71,6 +71,21 @@ class PagePool:
         np.subtract.at(self.named, np.asarray(rows, dtype=np.int64), 1)
 
 
+class NobodyKV:
+    """The cache of a sequence of a batch without a text: its row goes where nobody reads."""
+
+    def __init__(self, model: Any, row: int, sequence: int) -> None:
+        self.model, self.row, self.sequence, self.length = model, row, sequence, 0
+
+    def places(self, count: int) -> np.ndarray:
+        """That row for each new one  # int64 [count]"""
+        return np.full(count, self.row, dtype=np.int64)
+
+    def append(self, rows: int) -> int:
+        """Nothing stays."""
+        return 0
+
+
 class PagedKV(TextKV):
     """A sequence's rows of a pool. Nothing is ever moved on the device, so every operation is free.
 
@@ -101,6 +116,16 @@ class PagedKV(TextKV):
             self._reserved.append(self.pool.take(before[-1] if before else None))
         return np.array([*self.rows, *self._reserved[:count]], dtype=np.int64)
 
+    def lacking(self, count: int) -> int:
+        """Free pages that so many more rows take at most: those of its last page are its own where nobody shares it."""
+        free, page = 0, self.pool.page
+        if self.rows:
+            first = self.rows[-1] // page * page
+            named = self.pool.named[first:first + page]
+            if int(named.sum()) == sum(first <= row < first + page for row in self.rows):
+                free = int((named == 0).sum())
+        return -(-max(0, count - free) // page)
+
     def append(self, rows: int) -> int:
         """The pass has stored so many new rows where :meth:`places` said."""
         if rows > len(self._reserved):
@@ -129,6 +154,8 @@ class PagedKV(TextKV):
         if not isinstance(other, PagedKV) or other.pool is not self.pool or other is self:
             raise ValueError("a fork must be of the same pool, and another cache: make it with the same model's kv()")
         other.truncate(0)
+        if self.model is not None:
+            self.model.forked(self.sequence, other.sequence)
         self.pool.share(self.rows)
         other.rows = list(self.rows)
         other._begin_with(self)
@@ -153,6 +180,8 @@ class PagedKV(TextKV):
         return self._keep(index)
 
     def _keep(self, index: Sequence[int]) -> int:
+        if self.model is not None and any(row != place for place, row in enumerate(index)):
+            self.model.relisted(self.sequence, index)
         kept = [self.rows[i] for i in index]
         self.pool.share(kept)
         self.pool.drop([*self.rows, *self._reserved])

@@ -72,12 +72,15 @@ class Place(Protocol):
     ``general``: with the general program; ``looped``: with the program of several greedy steps. Not both. ``batch``:
     sequences of a pass, with ``rows`` rows each; by default one, and as many as go well. ``prefill``: rows of the
     program for prompts; 0: without one; None: as many as pay. ``pruning``: with the programs that choose rows.
-    ``lend``, ``borrow``: as of :func:`gemmule.compiler.compile.compile_network`, of one sequence.
+    ``lend``, ``borrow``: as of :func:`gemmule.compiler.compile.compile_network`, of one sequence. ``context``:
+    positions of a text, by default the network's; ``pool``: rows of a cache that the texts of a batch share in pages.
+    ``narrow``: with the programs for fewer rows or positions, where they pay.
     """
 
     def __call__(self, config: Config, base: int, general: bool = False, looped: bool = False, batch: int = 1,
                  rows: int | None = None, prefill: int | None = 0, pruning: Pruning | None = None, lend: int = 0,
-                 borrow: Lender | None = None) -> Placed: ...
+                 borrow: Lender | None = None, context: int | None = None, pool: int = 0,
+                 narrow: bool = True) -> Placed: ...
 
 
 @dataclass(frozen=True)
@@ -278,11 +281,12 @@ class _Imported:
     def __init__(self, path: Path, file: ModelFile, *, shown: str, bundled: bool = False) -> None:
         self.path, self.file, self.shown, self.bundled = path, file, shown, bundled
         self.kept: dict[tuple[Config, int, bool, bool, int, int, int | None, tuple[int, int] | None, Pages | None,
-                              int, Halves | None, int, Lender | None], Placed] = {}
+                              int, Halves | None, int, Lender | None, int | None, int, bool], Placed] = {}
 
     def __call__(self, config: Config, base: int, general: bool = False, looped: bool = False, batch: int = 1,
                  rows: int | None = None, prefill: int | None = 0, pruning: Pruning | None = None, lend: int = 0,
-                 borrow: Lender | None = None) -> Placed:
+                 borrow: Lender | None = None, context: int | None = None, pool: int = 0,
+                 narrow: bool = True) -> Placed:
         graph = self.file.network.graph
         rows = rows or (most_rows if lend or borrow else default_rows)(graph, config)  # trees of drafters are large
         pages = pruning.pages if pruning else None
@@ -292,22 +296,25 @@ class _Imported:
         if pages and prefill:
             raise InputError(f"--prefill-rows {prefill} does not go with rows that choose pages (score: pages), which "
                              "pass prompts as all rows: use --prefill-rows 0")
-        key = config, base, general, looped, batch, rows, prefill, always, pages, values, packed, lend, borrow
+        key = (config, base, general, looped, batch, rows, prefill, always, pages, values, packed, lend, borrow,
+               context, pool, narrow)
         if key not in self.kept:
             try:
-                if not choices(graph, config, rows=rows, batch=batch, context=graph.whole_positions, tokens=True):
+                if not choices(graph, config, rows=rows, batch=batch, context=context or graph.whole_positions,
+                               tokens=True, pool=pool):
                     raise CompileError(f"no mapping of {batch * rows} rows a launch fits")  # before it is announced
             except CompileError as error:
                 raise self._refused(config, error) from None
             with working(f"compiling {self.shown} for {config.name}", least=1.0):
                 try:
                     placed = self._with_pages(config, base, rows, pages) if pages else self._place(
-                        config, base, rows, general, looped, batch, values, packed, lend, borrow)
+                        config, base, rows, general, looped, batch, values, packed, lend, borrow, context, pool)
                 except CompileError as error:
                     raise (InputError(f"--prune: {error}") if pages or values or packed else
                            self._refused(config, error)) from None
                 if not pages:
-                    placed = self._with_narrow(self._with_prefill(placed, prefill))
+                    placed = self._with_prefill(placed, prefill)
+                    placed = self._with_narrow(placed) if narrow else placed
                 if general and lend:
                     placed = self._with_sampled(placed)
                 self.kept[key] = self._with_selection(placed, *always) if always else placed
@@ -325,10 +332,10 @@ class _Imported:
         return Placed(network, program, program.fill(network))
 
     def _place(self, config: Config, base: int, rows: int, general: bool, looped: bool, batch: int, values: int,
-               packed: Halves | None, lend: int, borrow: Lender | None) -> Placed:
+               packed: Halves | None, lend: int, borrow: Lender | None, context: int | None, pool: int) -> Placed:
         network, effort = self.file.network, default_effort(self.file.network.graph)
         beside: dict[str, Any] = {name: value for name, value in (
-            ("lend", lend), ("borrow", borrow), ("packed", packed)) if value}
+            ("lend", lend), ("borrow", borrow), ("packed", packed), ("context", context), ("pool", pool)) if value}
         if looped:
             loop = loop_kept(network, self.file.sha256, config, effort=effort, rows=rows, base_address=base)
             return Placed(network, loop.single, loop.fill(network), loop)

@@ -17,7 +17,7 @@ from gemmule.sw.errors import InputError
 from gemmule.sw.reports.files import write_file
 from gemmule.sw.reports.trace import slices
 
-__all__ = ["check_figure", "operators_figure", "pareto_figure", "run_figure", "schedules_figure",
+__all__ = ["check_figure", "operators_figure", "pareto_figure", "plots", "run_figure", "save", "schedules_figure",
            "sweep_figure"]
 
 FORMATS = ("svg", "png", "pdf")
@@ -43,7 +43,7 @@ def check_figure(path: Path) -> None:
         raise InputError("--figure needs matplotlib: pip install 'gemmule[figures]'") from None
 
 
-def _plots(width: float, columns: Sequence[float] = (1,)) -> tuple[Any, list[Any]]:
+def plots(width: float, columns: Sequence[float] = (1,)) -> tuple[Any, list[Any]]:
     """A figure and the plots side by side in it; ``columns``: relative widths of the plots."""
     import matplotlib
 
@@ -58,7 +58,8 @@ def _plots(width: float, columns: Sequence[float] = (1,)) -> tuple[Any, list[Any
     return figure, list(plots[0])
 
 
-def _save(figure: Any, path: Path) -> None:
+def save(figure: Any, path: Path) -> None:
+    """Write a figure to ``--figure``."""
     from matplotlib import pyplot
 
     kind, made = path.suffix[1:].lower(), io.BytesIO()
@@ -77,7 +78,7 @@ def _large(cycles: dict[str, int]) -> dict[str, int]:
 def operators_figure(path: Path, name: str, record: dict[str, Any]) -> None:
     """Draw the cycles of each operation of ``gemmule run arch``, and those in which mesh and vector unit ran."""
     title = f"{name}, {record['phase']} at {record['seq']:,}: {record['cycles']:,} cycles"
-    figure, (axes,) = _plots(8)
+    figure, (axes,) = plots(8)
     axes.set_title(title)
     parts = [part for part in record["operators"] if part["cycles"] >= SMALL * record["cycles"]]
     at = range(len(parts))
@@ -88,7 +89,7 @@ def operators_figure(path: Path, name: str, record: dict[str, Any]) -> None:
     axes.invert_yaxis()
     axes.set_xlabel("cycles")
     axes.legend()
-    _save(figure, path)
+    save(figure, path)
 
 
 def busy_shares(timeline: Timeline, config: Config, edges: np.ndarray) -> dict[str, np.ndarray]:
@@ -113,7 +114,7 @@ def run_figure(path: Path, title: str, timeline: Timeline, config: Config) -> No
     last = launches[-1]
     edges = np.linspace(0, last.start + config.host.launch_cycles + int(last.result.cycles), BINS + 1)
     shares = busy_shares(timeline, config, edges)
-    figure, (lanes, causes) = _plots(11, (3, 1))
+    figure, (lanes, causes) = plots(11, (3, 1))
     for row, share in enumerate(shares.values()):
         lanes.fill_between((edges[:-1] + edges[1:]) / 2, row + 0.4, row + 0.4 - 0.8 * share, step="mid", color="C0")
     lanes.set_yticks(range(len(shares)), shares)
@@ -133,14 +134,14 @@ def run_figure(path: Path, title: str, timeline: Timeline, config: Config) -> No
     causes.set_xlabel("% of the device's cycles")
     causes.set_title(f"DRAM bus busy {moved // config.bus_bytes * config.dram.beat_cycles / whole:.0%}")
     figure.legend(loc="outside lower center", ncols=len(CAUSES))
-    _save(figure, path)
+    save(figure, path)
 
 
 def sweep_figure(path: Path, name: str, what: str, points: Sequence[dict[str, Any]]) -> None:
     """Draw cycles by operation over a length, phases side by side."""
     phases = list(dict.fromkeys(point["phase"] for point in points))
-    figure, plots = _plots(5 * len(phases), [1] * len(phases))
-    for axes, phase in zip(plots, phases, strict=True):
+    figure, panels = plots(5 * len(phases), [1] * len(phases))
+    for axes, phase in zip(panels, phases, strict=True):
         chosen = [point for point in points if point["phase"] == phase]
         names = list(dict.fromkeys(key for point in chosen for key in _large(point["cycles_by_operator"])))
         low = [0] * len(chosen)
@@ -152,12 +153,12 @@ def sweep_figure(path: Path, name: str, what: str, points: Sequence[dict[str, An
         axes.set_xlabel(what)
         axes.set_ylabel("cycles")
         axes.legend(fontsize="small")
-    _save(figure, path)
+    save(figure, path)
 
 
 def schedules_figure(path: Path, rows: Sequence[dict[str, Any]]) -> None:
     """Rise of perplexity over cycles of a token, of schedules of a pruned cache; those that no other beats joined."""
-    figure, (axes,) = _plots(8)
+    figure, (axes,) = plots(8)
     axes.set_title("perplexity over cycles of a token")
     for score in dict.fromkeys(row["score"] for row in rows):
         mine = [row for row in rows if row["score"] == score]
@@ -168,7 +169,7 @@ def schedules_figure(path: Path, rows: Sequence[dict[str, Any]]) -> None:
     axes.set_xlabel("cycles a token")
     axes.set_ylabel("rise of perplexity, percent")
     axes.legend(fontsize="small")
-    _save(figure, path)
+    save(figure, path)
 
 
 def pareto_figure(path: Path, points: Sequence[dict[str, Any]], x: str, y: str) -> None:
@@ -176,7 +177,7 @@ def pareto_figure(path: Path, points: Sequence[dict[str, Any]], x: str, y: str) 
 
     ``points``: records with ``workload``, ``x``, ``y``, ``config`` and ``pareto``.
     """
-    figure, (axes,) = _plots(8)
+    figure, (axes,) = plots(8)
     axes.set_title(f"{y} over {x}")
     for workload in dict.fromkeys(point["workload"] for point in points):
         chosen = [point for point in points if point["workload"] == workload]
@@ -188,4 +189,4 @@ def pareto_figure(path: Path, points: Sequence[dict[str, Any]], x: str, y: str) 
     axes.set_xlabel(x.replace("_", " "))
     axes.set_ylabel(y.replace("_", " "))
     axes.legend(fontsize="small")
-    _save(figure, path)
+    save(figure, path)

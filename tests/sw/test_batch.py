@@ -38,7 +38,8 @@ class Lanes:
     """A batch of made-up models: rows of every sequence in each pass, as the device wants them."""
 
     def __init__(self, make, batch: int, name: str = "target") -> None:
-        self.lanes, self.name, self.loop, self.logit_scale = [make() for _ in range(batch)], name, None, 1 / 512
+        self.lanes, self.name, self.loop, self.prefill = [make() for _ in range(batch)], name, None, None
+        self.logit_scale = 1 / 512
         self.passes: list[list[int]] = []
 
     @property

@@ -8,7 +8,7 @@ import pytest
 from gemmule.config import Host, load_config
 from gemmule.sw import limits
 from gemmule.sw.decoding.generate import generate
-from gemmule.sw.decoding.lengths import LENGTHS, Confidence, Costs, Expected, Heuristic
+from gemmule.sw.decoding.lengths import LENGTHS, Confidence, Costs, Expected, Heuristic, OfBatch
 from gemmule.sw.decoding.methods.ar import Autoregressive
 from gemmule.sw.decoding.methods.draft import DraftModel
 from gemmule.sw.decoding.methods.pld import PromptLookup
@@ -39,6 +39,22 @@ def test_heuristic() -> None:
         lengths.observe(drafted, accepted, costs)
     assert [*seen, lengths.most()] == [5, 7, 9, 9, 8, 7, 9, 9]
     low = Heuristic(1)
+    low.observe(1, 0, costs)
+    assert low.most() == 1
+
+
+def test_a_length_of_the_batch() -> None:
+    """Algorithm 1 of BASS by hand, with what the texts of each step accepted; a text at its end does not count."""
+    lengths, costs, seen = OfBatch(9), Costs(), []
+    for accepted in ([7, 2], [3, 1], [8], [0], [0, 0], [5, 4], [5]):
+        drafted = lengths.most()
+        seen.append(drafted)
+        assert lengths.most() == drafted, "the same for all texts of a step"
+        for count in accepted:
+            lengths.observe(drafted, count, costs)
+        lengths.observe(drafted - 1, drafted - 1, costs)
+    assert [*seen, lengths.most()] == [7, 9, 8, 9, 8, 6, 5, 7]
+    low = OfBatch(1)
     low.observe(1, 0, costs)
     assert low.most() == 1
 

@@ -40,6 +40,7 @@ class Law:
     name: str = "target"
     logit_scale: float = SCALE
     loop: None = None
+    pool: int = 0
     cache: list[int] = field(default_factory=list)
 
     @property

@@ -22,6 +22,7 @@ from gemmule.sw.models.pair import bundled_pair
 from gemmule.sw.studies import STUDIES, study_of
 from gemmule.sw.studies.activation import error_rows, quality_rows, time_rows
 from gemmule.sw.studies.attention import attention_rows, decoder_rows
+from gemmule.sw.studies.bass import bass_rows
 from gemmule.sw.studies.fusion import fusion_rows
 from gemmule.sw.studies.overlap import Ahead, Overlap, overlap_rows
 from gemmule.sw.studies.smollm2 import _Board, smollm2_rows
@@ -297,3 +298,13 @@ def test_cascade_pruning_by_shape() -> None:
     kept = json.loads((ROOT / "docs" / "results" / "study_spatten.json").read_text())["rows"]
     assert {row["schedule"]: row["attention_cycles_ratio"] for row in kept} == {
         name: row.attention_cycles_ratio for name, row in found.items()}
+
+
+def test_bass_by_its_own_texts() -> None:
+    """Texts are checked by the study itself; PAD never takes fewer cycles than SPLIT."""
+    prompts = [pair.encode(text) for pair, text in (
+        (bundled_pair(), text) for text in ("import os\n", "def main(arguments):\n    for name in arguments:\n"))]
+    rows = list(bass_rows(bundled_pair(), load_config("base"), prompts, 12, batches=(2,), rows=(4,)))
+    assert [row.unit for row in rows] == ["times ar of the batch"] * 2 + ["times the cycles"]
+    assert all(row.published is None for row in rows), "published is batch 8 alone"
+    assert rows[-1].here >= 1

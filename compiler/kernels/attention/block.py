@@ -5,15 +5,18 @@ the rows' maxima, a second one probabilities, their sums and contexts. Both pass
 what stands beyond a block change nothing. Scores of as many positions as the accumulator takes are kept between the
 passes; for those behind, in a loop of their own, the second pass loads the keys again. A loop takes the second pass of
 a head and the first pass of the next, whose scores take the place of those just used. The sequences of a batch come one
-after another, each with its own cache and as many new rows.
+after another, each with its own cache and as many new rows. Where cached rows go by list (pages), a sequence's list
+comes to the index list while the one before is still read.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from gemmule.compiler.ir import Attention
 from gemmule.compiler.kernels.attention.batch import set_context
+from gemmule.compiler.kernels.attention.cache_list import CacheLists
 from gemmule.compiler.kernels.attention.least import drop_small, load_least
 from gemmule.compiler.kernels.attention.shared import (
     CACHE,
@@ -23,9 +26,9 @@ from gemmule.compiler.kernels.attention.shared import (
     HeadKernel,
     attention_rows,
 )
-from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, LengthReg, SetDisplacement
+from gemmule.compiler.kernels.virtual import NO_DYN, At, Bank, Buffer, Builder, LengthReg, SetDisplacement
 from gemmule.control import set_length
-from gemmule.isa import MAX_LENGTH, Length, MatrixFlag, SoftmaxFlag, Source, Unit, VOp
+from gemmule.isa import MAX_LENGTH, Dyn, Length, MatrixFlag, SoftmaxFlag, Source, Unit, VOp
 from gemmule.numerics import KEPT_BITS
 from gemmule.timing import ceil_div
 
@@ -89,9 +92,10 @@ class BlockAttention(AttentionKernel):
     """One layer, block by block."""
 
     def __init__(self, b: Builder, node: Attention, mapping: BlockMapping, number: int, masks: At, nobody: At,
-                 ring: tuple[Buffer, ...]) -> None:
-        """``ring``: buffers for a turn's keys, then for its values, of all layers."""
+                 ring: tuple[Buffer, ...], lists: CacheLists | None = None) -> None:
+        """``ring``: buffers for a turn's keys, then for its values, of all layers. ``lists``: of cached rows."""
         super().__init__(b, node, mapping, number, masks)
+        self.lists = lists
         dim = b.config.dim
         self.mapping, self.ring, self.nobody = mapping, ring, nobody
         self.block_rows = ceil_div(mapping.block, dim) * self.one
@@ -115,9 +119,19 @@ class BlockAttention(AttentionKernel):
     def write(self) -> None:
         """All heads: the first pass of the next one runs with the second pass of each."""
         for sequence in range(self.b.batch):
-            if self.b.batch > 1:
-                self.b.control(set_context(self.b.config, self.b.batch, sequence))
+            if self.lists:  # two ahead at the beginning, then one
+                for number in range(sequence + 1 if sequence else 0, min(sequence + 2, self.b.batch)):
+                    self._set_context(number)
+                    self.lists.bring(self.b, number, self.node.name)
+            self._set_context(sequence)
             self._sequence(sequence)
+        if self.lists:
+            self.b.control(set_length(LengthReg.FIRST_WANTED, note="all rows of a batch"))
+
+    def _set_context(self, sequence: int) -> None:
+        """The register of cached rows is a sequence's."""
+        if self.b.batch > 1:
+            self.b.control(set_context(self.b.config, self.b.batch, sequence))
 
     def _sequence(self, sequence: int) -> None:
         heads = [self._head(kv, kv % 2 if self.mapping.pipelined else 0, sequence)
@@ -142,7 +156,7 @@ class BlockAttention(AttentionKernel):
         b, mapping = self.b, self.mapping
         sequence = next(head.sequence for head in (second, first) if head)
         b.control(set_length(LengthReg.LEFT, Source.LENGTH, LengthReg.CONTEXT, amount=-self.prefix),
-                  SetDisplacement(CACHE, sequence * self.layout.size))
+                  set_length(LengthReg.SEEN) if self.lists else SetDisplacement(CACHE, sequence * self.layout.size))
         if mapping.kept:
             b.control(set_length(LengthReg.ROW))
             most = MAX_LENGTH if mapping.keep else mapping.kept // mapping.turn
@@ -181,7 +195,8 @@ class BlockAttention(AttentionKernel):
         """From a turn's positions to the next one's."""
         turn = self.mapping.turn
         self.b.control(set_length(LengthReg.LEFT, Source.LENGTH, LengthReg.LEFT, amount=-turn),
-                       SetDisplacement(CACHE, turn * self.layout.row, further=True),
+                       set_length(LengthReg.SEEN, Source.LENGTH, LengthReg.SEEN, amount=turn) if self.lists
+                       else SetDisplacement(CACHE, turn * self.layout.row, further=True),
                        *(SetDisplacement(region, size, further=True) for region, size in self.moved.items()))
 
     def _load_blocks(self, second: BlockHead | None, first: BlockHead | None, blocks: range) -> None:
@@ -324,7 +339,13 @@ class BlockHead(HeadKernel):
         """Load keys (0) or values (1) of the blocks from ``j`` on, the keys perhaps for the second pass."""
         k, layout, block, pair = self.k, self.k.layout, self.mapping.block, self.mapping.pair
         first = k.prefix + j * block
+        where, dyn, listed = layout.offset(k.number, self.kv, part), NO_DYN, dict[str, Any]()
+        if self.kernel.lists:
+            listed = {**k.listed, "list": self.kernel.lists.entry(self.sequence) + first}
+            dyn = Dyn.SRC1, LengthReg.SEEN, 1
+        else:
+            where += first * layout.row
         self.b.add(Unit.LOAD, f"{self.name}: {('keys', 'values')[part]}", region=self.region, stride=layout.row,
-                   bytes=layout.head, offset=layout.offset(k.number, self.kv, part) + first * layout.row,
+                   bytes=layout.head, offset=where, dyn=dyn, **listed,
                    row=self._slot(2 if again else part, j), row_stride=1, block_stride=block * pair,
                    rows=Length(block * pair, LengthReg.LEFT, j * block))

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from gemmule.compiler.ir import Attention, Graph
+from gemmule.compiler.kernels.attention.cache_list import CacheLists
 from gemmule.compiler.kernels.attention.kv_layout import KvLayout
 from gemmule.compiler.kernels.attention.softmax import exponential
 from gemmule.compiler.kernels.constants import PrefixRows
@@ -82,7 +83,9 @@ class AttentionMapping(ABC):
 
     def layout(self, graph: Graph, config: Config, batch: int, rows: int) -> KvLayout:
         """Of the cache of ``batch`` sequences, to which a pass adds ``rows`` rows each."""
-        return self.cache or KvLayout.of(graph, config, self.pool or self.context, batch, rows, self.joined)
+        if self.pool and not self.cache:
+            return KvLayout.of(graph, config, self.pool, joined=self.joined)
+        return self.cache or KvLayout.of(graph, config, self.context, batch, rows, self.joined)
 
 
 def attention_rows(node: Attention, rows: int) -> int:
@@ -104,6 +107,8 @@ class AttentionKernel(ABC):
         dim = b.config.dim
         self.b, self.node, self.number, self.masks = b, node, number, masks
         self.layout = mapping.layout(b.network.graph, b.config, b.batch, b.each)
+        self.lists: CacheLists | None = None
+        """Of cached rows, where they go by list and attention by blocks."""
         self.listed: dict[str, Any] = {}
         """Fields of loads from the cache whose rows a list names."""
         if mapping.pool:
@@ -172,15 +177,18 @@ class AttentionKernel(ABC):
         runs = product(range(0, self.node.kv_heads, step), range(1 if self.layout.joined else 2))
         for sequence, (kv, part) in product(range(self.b.batch), runs):
             what = "new " + ("keys and values" if self.layout.joined else ("keys", "values")[part])
-            self.b.add(Unit.STORE, f"{self.node.name}: {what} {kv}", region=new_region(sequence),
+            listed = dict(self.listed)
+            if self.lists:
+                listed["list"] += sequence * self.b.each
+            self.b.add(Unit.STORE, f"{self.node.name}: {what} {kv}",
+                       region=NEW if self.listed else new_region(sequence),
                        offset=self.layout.offset(self.number, kv, part), stride=self.layout.row,
                        bytes=self.layout.row, row=self.place_new(part, kv, sequence), row_stride=1,
-                       block_stride=self.new_stride, rows=self.b.m_each, dyn=self._stored_dyn(), **self.listed)
-
+                       block_stride=self.new_stride, rows=self.b.m_each, dyn=self._stored_dyn(), **listed)
 
     def _stored_dyn(self) -> tuple[Dyn, int, int]:
         """What moves a store of new rows: their entry of the list, or where they stand."""
-        if self.listed:
+        if self.listed and not self.lists:
             return Dyn.SRC1, LengthReg.ROW, 1
         return (Dyn.SRC0, *self.new_dyn[1:]) if self.new_dyn is not NO_DYN else NO_DYN
 

@@ -1,0 +1,127 @@
+"""What a batch costs on `base`: autoregressive passes of 1 to 32 texts, what further rows of each cost, and how many
+texts fit in equal DRAM where caches are reserved, and where they share pages.
+
+    python -m benchmarks.batches passes --out docs/results/batches.json      # by shape and by file, timing only
+    python -m benchmarks.batches capacity --out docs/results/batches.json    # texts of the bundled pair, served
+
+``passes``: SmolLM2-135M by shape and the bundled target, each text behind 256 cached rows, contexts of 512; cycles of a
+pass with the host's. Caches in order up to 16 texts, by list (pages of 8 rows in random order) up to 32. A batch drafts
+for nothing here: where a pass of ``rows`` rows of each text takes ``ratio`` times one of a row each, a step must give
+more than that many tokens to pay.
+
+``capacity``: 16 completions at once, 96 new tokens each, by `ar`: a cache of 1,024 rows as two contexts of 512, and as
+a pool for up to 8 texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from benchmarks.common import run_part, show
+from gemmule.compiler.compile import compile_network
+from gemmule.compiler.errors import CompileError
+from gemmule.compiler.files.model_file import load_model
+from gemmule.compiler.ir import Network, Rows
+from gemmule.compiler.program import NO_DRAM
+from gemmule.compiler.quantize.by_shape import by_shape
+from gemmule.config import Config, load_config
+from gemmule.sim.simulator import Simulator
+from gemmule.sw.limits import DEFAULT, MODELS_FOLDER
+from gemmule.sw.models.bundled import bundled_file
+from gemmule.sw.models.pair import bundled_pair
+from gemmule.sw.serving.arrivals import poisson
+from gemmule.sw.serving.plan import ServingPlan
+from gemmule.sw.serving.prompts import Prompts
+from gemmule.sw.studies.smollm2 import NETWORK
+
+CONTEXT, CACHED, PAGE, SEED = 512, 256, 8, 1
+ORDERED, LISTED = (1, 2, 4, 8, 16), (2, 4, 8, 16, 32)
+ROWS = (2, 4, 8)
+"""Of each text, beside one."""
+REQUESTS, NEW_TOKENS, CACHE_ROWS, TEXTS = 16, 96, 1024, 8
+
+
+def networks() -> Iterator[tuple[str, Network]]:
+    """By name."""
+    yield "smollm2, shape only", by_shape(NETWORK.graph())
+    yield "default target", load_model(bundled_file(MODELS_FOLDER / DEFAULT, "target")).network
+
+
+def passed(network: Network, config: Config, batch: int, rows: int, pool: int) -> tuple[int, int]:
+    """Cycles of a pass, host included, and bytes of a cached row of one text.
+
+    Raises:
+        CompileError: it does not fit.
+    """
+    program = compile_network(network, config, rows=rows, batch=batch, tokens=True, context=CONTEXT, pool=pool,
+                              checked=False)
+    given = Rows.ragged([[1] * rows] * batch, [CACHED] * batch)
+    random, first = np.random.default_rng(SEED), program.graph.prefix + 1
+    pages = random.permutation(np.arange(-(-first // PAGE), max(1, pool) // PAGE))
+    each = -(-(CACHED + rows) // PAGE)
+    places = [(pages[i * each:(i + 1) * each, None] * PAGE + np.arange(PAGE)).reshape(-1)[:CACHED + rows]
+              for i in range(batch)] if pool else None
+    step = program.step(given, len(given), [CACHED] * batch, places)
+    simulator = Simulator(config, dram_bytes=1)
+    simulator.load(program.launch("pass", NO_DRAM, step.registers))
+    result = simulator.run(timing_only=True, indices=program.gathered_by(given, step))
+    host = config.host
+    return int(result.cycles) + host.launch_cycles + batch * host.step_cycles, program.layout.runs * program.layout.row
+
+
+def passes(record: dict[str, Any], save: Callable[[], None]) -> None:
+    """Every batch of both networks."""
+    config, rows = load_config("base"), []
+    for name, network in networks():
+        one: dict[tuple[bool, int], int] = {}
+        for listed, batches in ((False, ORDERED), (True, LISTED)):
+            for batch in batches:
+                pool = (batch * (CONTEXT // PAGE) + 2) * PAGE if listed else 0
+                for each in (1, *(() if listed or batch == 32 else ROWS)):
+                    try:
+                        cycles, size = passed(network, config, batch, each, pool)
+                    except CompileError as error:
+                        rows.append({"network": name, "cache": "pages" if listed else "in order", "batch": batch,
+                                     "rows": each, "refused": str(error)})
+                        continue
+                    if each == 1:
+                        one[listed, batch] = cycles
+                    rows.append({
+                        "network": name, "cache": "pages" if listed else "in order", "batch": batch, "rows": each,
+                        "cycles": cycles, "ratio": cycles / one[listed, batch],
+                        "tokens_per_second": batch * config.host.clock_mhz * 1e6 / cycles,
+                        "milliseconds": cycles / config.host.clock_mhz / 1000,
+                        "kv_bytes": batch * CACHED * size,
+                        "by_list": cycles / one[False, batch] if listed and (False, batch) in one else None})
+                    print(rows[-1], flush=True)
+        record["passes"] = rows
+        save()
+    show("a pass", [{name: row.get(name, "-") for name in ("network", "cache", "batch", "rows", "cycles", "ratio",
+                                                           "tokens_per_second", "milliseconds")} for row in rows])
+
+
+def capacity(record: dict[str, Any], save: Callable[[], None]) -> None:
+    """The same requests with reserved contexts and with pages, in as many rows."""
+    config, pair = load_config("base"), bundled_pair(DEFAULT)
+    load = poisson(1e6, Prompts(pair).first(["completion"], REQUESTS), NEW_TOKENS, config, SEED)
+    found: list[dict[str, Any]] = []
+    references: list[list[int]] = []
+    for name, batch, pool in (("reserved", CACHE_ROWS // CONTEXT, 0), ("pages", TEXTS, CACHE_ROWS)):
+        with ServingPlan(device=config, pair=pair, batch=batch, ahead=True, drafts=3, methods=["ar"],
+                         interpreted=True, context=CONTEXT, pool=pool, page=PAGE) as plan:
+            references = references or plan.references(load, pair.ends)
+            found.append({"cache": name, "batch": batch} | plan.run("ar", load, references, pair.ends))
+        record["capacity"] = found
+        save()
+    show("equal DRAM", [{name: row[name] for name in ("cache", "batch", "kv_bytes", "texts_per_pass", "kv_rows",
+                                                      "waste_reserved", "waste_paged", "tokens_per_second", "stopped",
+                                                      "equal")} for row in found])
+
+
+if __name__ == "__main__":
+    run_part(__doc__, {"passes": passes, "capacity": capacity}, "batches", {
+        "config": "base", "config_sha256": load_config("base").sha256, "context": CONTEXT, "cached": CACHED,
+        "page": PAGE, "seed": SEED, "requests": REQUESTS, "new_tokens": NEW_TOKENS, "cache_rows": CACHE_ROWS})
