@@ -16,6 +16,7 @@ from gemmule.compiler.passes.fit import run_fitting
 from gemmule.compiler.passes.map import Choice
 from gemmule.compiler.passes.notes import Notes
 from gemmule.compiler.passes.pipeline import run
+from gemmule.compiler.programs.branches_program import BranchesProgram
 from gemmule.compiler.programs.commit import CommitEntry
 from gemmule.compiler.programs.general import GeneralEntry
 from gemmule.compiler.programs.linker import Linker
@@ -35,7 +36,8 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
                     pool: int = 0, fused: bool = True, standard: bool = False, pages: Pages | None = None,
                     values: int = 0,
                     among: Sequence[Choice] | None = None, checked: bool = True,
-                    notes: Notes | None = None, lend: int = 0, borrow: Lender | None = None) -> ModelProgram:
+                    notes: Notes | None = None, lend: int = 0, borrow: Lender | None = None,
+                    branches: int = 0) -> ModelProgram:
     """Compile a quantised decoder for passes of up to ``rows`` new rows, with the cached ones up to ``context``.
 
     ``batch``: sequences of a pass, each with so many rows and a cache of its own. ``general``: beside it the
@@ -46,7 +48,9 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
     choose. ``values``: least 8-bit probability for which a cached value is loaded, by list; 0: all values are.
     ``among``: mappings, of which the first that fits is taken; by default all. Without ``checked`` the program is only
     good for timing. ``notes`` get what each pass made. ``lend``: each pass leaves the residual stream behind every so
-    many layers in DRAM, for a network that reads it. ``borrow``: where a network finds those rows.
+    many layers in DRAM, for a network that reads it. ``borrow``: where a network finds those rows. ``branches``: rows
+    of a cache of which each new row sees some of its own, for texts that begin alike
+    (:mod:`gemmule.compiler.kernels.attention.branches`); it may have more rows than a text has positions.
 
     Raises:
         CompileError: it does not fit the configuration; the message says what to change.
@@ -68,18 +72,22 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
     if values and (batch > 1 or pool or pages or standard or not fused):
         raise CompileError("values by list are for a sequence alone, a cache in order and fused operators: compile "
                            "with batch=1 and without pool, pages or standard")
+    if branches and (batch > 1 or pool or pages or values or standard or lend or borrows or not fused):
+        raise CompileError("rows that see some of the cached ones are those of a single cache, without lists of other "
+                           "kinds: compile with batch=1 and without pool, pages, values, standard, lend or fused=False")
     if network.graph.encoder:
         raise CompileError("an encoder takes whole sequences and has no cache: compile it with `gemmule run model`")
     check_exponentials(network.graph, config)
     check_activations(network.graph, config)
     context = min(network.graph.whole_positions, context or network.graph.positions)
-    kind = PagesProgram if pages else ModelProgram
+    context = branches or context
+    kind = PagesProgram if pages else BranchesProgram if branches else ModelProgram
     lends = Lent.of(network.graph, config.dim, lend, context) if lend else None
     if borrow:
         borrow.lent.check(network.graph, config.dim)
     plain = PassEntry(kind, network, config, rows=rows, batch=batch, context=context, tokens=tokens, pool=pool,
                       fused=fused, standard=standard, among=among, pages=pages, values=values, lends=lends,
-                      borrows=borrow.lent if borrow else None)
+                      borrows=borrow.lent if borrow else None, branches=branches > 0)
     run_fitting(plain, notes)
     layout = plain.layout
 
@@ -91,12 +99,13 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
         return entry
 
     linker.add(plain)
-    commit = None if pool else added(CommitEntry(config, layout, rows, context))  # else the list is edited
+    commit = None if pool or branches else added(CommitEntry(config, layout, rows, context))  # else the list is edited
     linker.share(plain.lowered)
     linker.reserve(CACHE, batch * layout.size)
     wide, moves = added(GeneralEntry(plain)) if general else None, None
     if wide:
         linker.share(wide.lowered)
+    if wide and not branches:
         moves = (added(CopyEntry(config, layout, batch, context)), added(GatherEntry(config, layout, batch, context)))
 
     table, last = linker.table(base_address), "verify" if checked else "link"

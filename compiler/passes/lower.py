@@ -13,6 +13,7 @@ from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Add, Attention, Borrowed, Linear, Network, Norm, Rope
 from gemmule.compiler.kernels import embed, mlp
 from gemmule.compiler.kernels.attention.block import BlockAttention, BlockMapping
+from gemmule.compiler.kernels.attention.branches import BranchesAttention, BranchesMapping, list_places
 from gemmule.compiler.kernels.attention.cache_list import list_cache_rows
 from gemmule.compiler.kernels.attention.online import OnlineAttention, OnlineMapping
 from gemmule.compiler.kernels.attention.pages import PagesAttention, Paging
@@ -233,6 +234,8 @@ class _Lowering:
                 self.paging = Paging(self.b, node, self.mapping.attention)
             else:
                 self.masks = load_masks(self.b, rows)
+            if isinstance(self.mapping.attention, BranchesMapping):
+                list_places(self.b)
             if self.mapping.attention.pool:
                 list_cache_rows(self.b, self.mapping.attention.context)
             self.cached = self.mapping.attention.buffers(node, self.config.dim, self.config.preload)
@@ -301,6 +304,8 @@ class _Lowering:
         match self.mapping.attention:
             case SelectingMapping() as blocks:
                 return SelectingAttention(self.b, node, blocks, self.layers - 1, masks, self.nobody, self.cached)
+            case BranchesMapping() as blocks:
+                return BranchesAttention(self.b, node, blocks, self.layers - 1, masks, self.nobody, self.cached)
             case ValuesMapping() as blocks:
                 return ValuesAttention(self.b, node, blocks, self.layers - 1, masks, self.nobody, self.cached)
             case StandardMapping() as blocks:

@@ -9,6 +9,7 @@ from itertools import chain, groupby, product
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Attention, Graph, Linear, Pages
 from gemmule.compiler.kernels.attention.block import BlockMapping
+from gemmule.compiler.kernels.attention.branches import BranchesMapping
 from gemmule.compiler.kernels.attention.kv_layout import KvLayout
 from gemmule.compiler.kernels.attention.online import OnlineMapping
 from gemmule.compiler.kernels.attention.pages_mapping import PagesMapping
@@ -83,27 +84,27 @@ class Choice:
 
 def choices(graph: Graph, config: Config, *, rows: int, batch: int, context: int, tokens: bool,
             pool: int = 0, fused: bool = True, standard: bool = False, cache: KvLayout | None = None,
-            pages: Pages | None = None, values: int = 0) -> list[Choice]:
+            pages: Pages | None = None, values: int = 0, branches: bool = False) -> list[Choice]:
     """All choices by preference: banks by class first.
 
     Raises:
         CompileError: as :func:`mappings`.
     """
     every = mappings(graph, config, rows=rows, batch=batch, context=context, tokens=tokens, pool=pool, fused=fused,
-                     standard=standard, cache=cache, pages=pages, values=values)
+                     standard=standard, cache=cache, pages=pages, values=values, branches=branches)
     found = [tuple(alike) for _, alike in groupby(every, lambda mapping: (mapping.attention, mapping.ring_rows))]
     return [Choice(alike, apart) for apart in (True, False) for alike in found]
 
 
 def mappings(graph: Graph, config: Config, *, rows: int, batch: int, context: int, tokens: bool,
              pool: int = 0, fused: bool = True, standard: bool = False, cache: KvLayout | None = None,
-             pages: Pages | None = None, values: int = 0) -> Iterator[DecoderMapping]:
+             pages: Pages | None = None, values: int = 0, branches: bool = False) -> Iterator[DecoderMapping]:
     """Choices: scores kept rather than computed twice, larger blocks, more of them a turn, a larger ring.
 
     ``rows`` of each of ``batch`` sequences; ``pool``: rows of a cache by list, for a sequence alone. ``standard``:
     scores and probabilities through DRAM. ``cache``: of a program beside this one, which this one goes on with.
     ``pages``: rows choose what they attend to. ``values``: least 8-bit probability for which a value is loaded; 0: all
-    are.
+    are. ``branches``: each row sees rows of the cache of its own.
 
     Raises:
         CompileError: more rows than statistics or bitmaps take, or more sequences than a batch; a cache by list in the
@@ -121,6 +122,8 @@ def mappings(graph: Graph, config: Config, *, rows: int, batch: int, context: in
     ways: Iterable[AttentionMapping]
     if pages:
         ways = _pages(node, config, rows, context, pages)
+    elif branches:
+        ways = _branches(node, config, rows, context)
     elif values:
         ways = _values(node, config, rows, context, values, cache)
     else:
@@ -289,6 +292,20 @@ def _values(node: Attention, config: Config, rows: int, context: int, least: int
     for blocks in _blocks(node, config, rows, context, cache=cache):
         made = replace(blocks, least=least)
         yield ValuesMapping.of(made, node, config, rows) or made
+
+
+def _branches(node: Attention, config: Config, rows: int, context: int) -> Iterator[BranchesMapping]:
+    """Blocks over which bitmaps reach.
+
+    Raises:
+        CompileError: the network's attention is online.
+    """
+    if node.block:
+        raise CompileError("rows that see some of the cached ones need exact attention, not online: import the "
+                           "network with --attention exact")
+    for blocks in _blocks(node, config, rows, context):
+        if made := BranchesMapping.of(blocks, node, rows):
+            yield made
 
 
 def _online(node: Attention, block: int, config: Config, rows: int, context: int) -> Iterator[OnlineMapping]:

@@ -59,6 +59,8 @@ class GeneralProgram(Program):
     ranges: LayerStrides
     registers_of: Mapping[str, int]
     """Base register by region."""
+    scattered: bool = False
+    """New rows are stored by list, to any rows of the cache."""
 
     def check_top(self, count: int) -> None:
         """Raises ValueError: it does not find so many of a row's largest logits."""
@@ -87,7 +89,7 @@ class GeneralProgram(Program):
         size = self.layout.size if self.batch > 1 else whole
         windows = {}
         for sequence, context in enumerate(cached):
-            at = sequence * size + context * self.layout.row
+            at = sequence * size + (0 if self.scattered else context * self.layout.row)
             windows[self.registers_of[new_region(sequence)]] = (address + at, whole - at)
         table, room = self.symbols["embedding"]
         slot = (self.vocab + (wanted.hidden or 0)) * self.hidden_row

@@ -34,6 +34,7 @@ from gemmule.sw.errors import InputError
 from gemmule.sw.kv.pruning import Pruning
 from gemmule.sw.limits import DEFAULT, MODELS, MODELS_FOLDER, SMALL, resolve_pair
 from gemmule.sw.models import bundled_models as text
+from gemmule.sw.models.branching import Branching
 from gemmule.sw.models.bundled import FILES
 from gemmule.sw.models.one_pass import OnePassFile, one_pass_drafter, one_pass_path
 from gemmule.sw.models.published import PUBLISHED, published_file
@@ -69,12 +70,13 @@ class Place(Protocol):
     ``general``: with the general program; ``looped``: with the program of several greedy steps. Not both. ``batch``:
     sequences of a pass, with ``rows`` rows each; by default one, and as many as go well. ``prefill``: rows of the
     program for prompts; 0: without one; None: as many as pay. ``pruning``: with the programs that choose rows.
-    ``lend``, ``borrow``: as of :func:`gemmule.compiler.compile.compile_network`, of one sequence.
+    ``lend``, ``borrow``: as of :func:`gemmule.compiler.compile.compile_network`, of one sequence. ``branches``: a
+    cache for several texts that begin alike.
     """
 
     def __call__(self, config: Config, base: int, general: bool = False, looped: bool = False, batch: int = 1,
                  rows: int | None = None, prefill: int | None = 0, pruning: Pruning | None = None, lend: int = 0,
-                 borrow: Lender | None = None) -> Placed: ...
+                 borrow: Lender | None = None, branches: Branching | None = None) -> Placed: ...
 
 
 @dataclass(frozen=True)
@@ -271,20 +273,20 @@ class _Imported:
     def __init__(self, path: Path, file: ModelFile, *, shown: str, bundled: bool = False) -> None:
         self.path, self.file, self.shown, self.bundled = path, file, shown, bundled
         self.kept: dict[tuple[Config, int, bool, bool, int, int, int | None, tuple[int, int] | None, Pages | None,
-                              int, int, Lender | None], Placed] = {}
+                              int, int, Lender | None, Branching | None], Placed] = {}
 
     def __call__(self, config: Config, base: int, general: bool = False, looped: bool = False, batch: int = 1,
                  rows: int | None = None, prefill: int | None = 0, pruning: Pruning | None = None, lend: int = 0,
-                 borrow: Lender | None = None) -> Placed:
+                 borrow: Lender | None = None, branches: Branching | None = None) -> Placed:
         graph = self.file.network.graph
-        rows = rows or default_rows(graph, config)
+        rows = rows or (branches.rows(graph, config, self.shown) if branches else default_rows(graph, config))
         pages = pruning.pages if pruning else None
         always = (pruning.first, pruning.last) if pruning and pruning.selects else None
         values = (pruning.values if pruning else None) or 0
         if pages and prefill:
             raise InputError(f"--prefill-rows {prefill} does not go with rows that choose pages (score: pages), which "
                              "pass prompts as all rows: use --prefill-rows 0")
-        key = config, base, general, looped, batch, rows, prefill, always, pages, values, lend, borrow
+        key = config, base, general, looped, batch, rows, prefill, always, pages, values, lend, borrow, branches
         if key not in self.kept:
             try:
                 if not choices(graph, config, rows=rows, batch=batch, context=graph.whole_positions, tokens=True):
@@ -294,12 +296,14 @@ class _Imported:
             with working(f"compiling {self.shown} for {config.name}", least=1.0):
                 try:
                     placed = self._with_pages(config, base, rows, pages) if pages else self._place(
-                        config, base, rows, general, looped, batch, values, lend, borrow)
+                        config, base, rows, general, looped, batch, values, lend, borrow, branches)
                 except CompileError as error:
                     raise (InputError(f"--prune: {error}") if pages or values else
                            self._refused(config, error)) from None
                 if not pages:
-                    placed = self._with_narrow(self._with_prefill(placed, prefill))
+                    placed = self._with_prefill(placed, prefill)
+                if not pages and not branches:
+                    placed = self._with_narrow(placed)
                 self.kept[key] = self._with_selection(placed, *always) if always else placed
         return self.kept[key]
 
@@ -315,9 +319,11 @@ class _Imported:
         return Placed(network, program, program.fill(network))
 
     def _place(self, config: Config, base: int, rows: int, general: bool, looped: bool, batch: int, values: int,
-               lend: int, borrow: Lender | None) -> Placed:
+               lend: int, borrow: Lender | None, branches: Branching | None) -> Placed:
         network, effort = self.file.network, default_effort(self.file.network.graph)
         beside: dict[str, Any] = ({"lend": lend} if lend else {}) | ({"borrow": borrow} if borrow else {})
+        if branches:
+            beside["branches"] = branches.cache_rows(network.graph)
         if looped:
             loop = loop_kept(network, self.file.sha256, config, effort=effort, rows=rows, base_address=base)
             return Placed(network, loop.single, loop.fill(network), loop)

@@ -1,0 +1,111 @@
+"""Attention of branches: rows of several texts that begin alike, in one cache, each of which sees rows of its own.
+
+The commands of :mod:`gemmule.compiler.kernels.attention.block`, and a bitmap of each row for each block of the cache, so
+that a block has at most as many positions as a product has rows. What stands where changes nothing: a row that nobody
+sees is outside of maxima and counts 0. New rows are stored by list, to places that nobody sees. All rows of a product
+are computed, those that a pass lacks too, since bitmaps count columns from behind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gemmule.compiler.errors import CompileError
+from gemmule.compiler.ir import Attention
+from gemmule.compiler.kernels.attention.block import BlockAttention, BlockHead, BlockMapping
+from gemmule.compiler.kernels.attention.cache_list import CACHE_ROWS
+from gemmule.compiler.kernels.attention.shared import attention_rows
+from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, LengthReg
+from gemmule.isa import Dyn, Length, MoveFlag, SoftmaxFlag, SOp, Unit, VOp
+from gemmule.timing import ceil_div
+
+__all__ = ["SEEN", "BranchesAttention", "BranchesMapping", "list_places"]
+
+SEEN = "seen"
+"""Region of the bitmaps: for each block of the cache and each row which of its positions the row sees."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BranchesMapping(BlockMapping):
+    """How attention is cut into blocks that bitmaps reach."""
+
+    def scratchpad_rows(self, node: Attention, dim: int, rows: int) -> int:
+        return super().scratchpad_rows(node, dim, rows) + self.blocks * attention_rows(node, rows)
+
+    def seen_bytes(self, dim: int, every: int) -> int:
+        """Bytes of the bitmaps of a block, of ``every`` rows."""
+        return every * dim
+
+    @staticmethod
+    def of(blocks: BlockMapping, node: Attention, rows: int) -> BranchesMapping | None:
+        """None where a bitmap does not reach over a block."""
+        if blocks.block > attention_rows(node, rows):
+            return None
+        return BranchesMapping(
+            context=blocks.context, block=blocks.block, blocks=blocks.blocks, pair=blocks.pair, kept=blocks.kept,
+            pipelined=blocks.pipelined)
+
+
+def list_places(b: Builder) -> None:
+    """Bring the places of the new rows to the index list, behind tokens and positions.
+
+    Raises:
+        CompileError: the list is too short.
+    """
+    first = 2 * b.rows
+    if first + b.rows > b.config.list_entries:
+        raise CompileError(f"the index list must hold {first + b.rows} entries, tokens, positions and places, not "
+                           f"{b.config.list_entries}: use fewer rows, or raise list_entries")
+    rows = ceil_div(2 * b.rows, b.config.dim)
+    b.reserve(CACHE_ROWS, rows * b.config.dim)
+    buffer = At(Buffer("places", rows, Bank.STATE))
+    b.add(Unit.LOAD, "places", region=CACHE_ROWS, bytes=rows * b.config.dim, row=buffer, block_stride=1, rows=1)
+    b.add(Unit.SELECT, "places to the list", op=SOp.LIST_LOAD, src0=buffer, dst=first, n=b.m)
+
+
+class BranchesAttention(BlockAttention):
+    """One layer."""
+
+    mapping: BranchesMapping
+
+    def __init__(self, b: Builder, node: Attention, mapping: BranchesMapping, number: int, masks: At, nobody: At,
+                 ring: tuple[Buffer, ...]) -> None:
+        super().__init__(b, node, mapping, number, masks, nobody, ring)
+        self.m = Length(self.one)
+        self.listed = {"flags": {MoveFlag.INDEXED}, "list": 2 * b.rows, "last_index": mapping.context - 1}
+        size = mapping.seen_bytes(b.config.dim, self.one)
+        self.moved = {SEEN: mapping.blocks * size}
+        self.seen = [At(Buffer(f"seen of block {j}", self.one, Bank.STATE)) for j in range(mapping.blocks)]
+        b.reserve(SEEN, ceil_div(mapping.context, mapping.turn) * self.moved[SEEN])
+
+    def _head(self, kv: int, statistics: int, sequence: int) -> BlockHead:
+        return _BranchesHead(self, kv, statistics, sequence)
+
+    def _stored_dyn(self) -> tuple[Dyn, int, int]:
+        return Dyn.NONE, 0, 0
+
+    def _load_blocks(self, second: BlockHead | None, first: BlockHead | None, blocks: range) -> None:
+        super()._load_blocks(second, first, blocks)
+        size, step = self.mapping.seen_bytes(self.b.config.dim, self.one), blocks.step
+        for j in (i for start in blocks for i in range(start, start + step)):
+            self.b.add(Unit.LOAD, f"{self.node.name}: seen of block {j}", region=SEEN, offset=j * size, bytes=size,
+                       row=self.seen[j], block_stride=1, row_stride=1,
+                       rows=Length(1, LengthReg.LEFT, j * self.mapping.block))
+
+
+class _BranchesHead(BlockHead):
+    """One KV head with the heads that share it."""
+
+    kernel: BranchesAttention
+
+    def block_maxima(self, j: int) -> None:
+        self.add_softmax(VOp.SOFTMAX_MAX, self._cached(0, j), self._left(j),
+                         {SoftmaxFlag.CONTINUE, SoftmaxFlag.TREE} | self.maxima, moved=self.kernel.keeping,
+                         src1=self.kernel.seen[j])
+
+    def block_probabilities(self, j: int) -> None:
+        if not self.kernel.keeping:
+            self.scores_again(j)
+        self.add_softmax(VOp.SOFTMAX_EXP, self._cached(1, j), self._left(j),
+                         {SoftmaxFlag.CONTINUE, SoftmaxFlag.MORE, SoftmaxFlag.TREE}, moved=self.kernel.keeping,
+                         dst=self.probabilities[j], dst_stride=self.k.one, src1=self.kernel.seen[j])

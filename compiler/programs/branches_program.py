@@ -1,0 +1,87 @@
+"""A decoder's pass whose rows see rows of the cache of their own: bitmaps and places that a launch takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gemmule.compiler.errors import CompileError
+from gemmule.compiler.ir import Rows
+from gemmule.compiler.kernels.attention.branches import SEEN, BranchesMapping
+from gemmule.compiler.kernels.attention.cache_list import CACHE_ROWS
+from gemmule.compiler.kernels.attention.shared import CACHE, NEW
+from gemmule.compiler.program import Registers, Step
+from gemmule.compiler.programs.general_program import Answers
+from gemmule.compiler.programs.model_program import ModelProgram
+from gemmule.timing import ceil_div
+
+__all__ = ["BranchesProgram"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BranchesProgram(ModelProgram):
+    """:class:`ModelProgram` of a cache with rows of several texts. Rows without places go behind the cached ones."""
+
+    @property
+    def mapping(self) -> BranchesMapping:
+        """How attention was cut."""
+        found = self.choice.mappings[0].attention
+        assert isinstance(found, BranchesMapping)
+        return found
+
+    def registers(self, rows: int, context: int, wanted: int | None = None) -> Registers:
+        """As of :meth:`ModelProgram.registers`; stores go by list, from the first row of the cache on."""
+        made, stored = super().registers(rows, context, wanted), self.registers_of[NEW]
+        made.bases[stored], made.limits[stored] = self.symbols[CACHE]
+        return made
+
+    def step(self, rows: Rows, wanted: int, cached: Sequence[int] | None = None,
+             places: np.ndarray | None = None) -> Step:
+        context = int(rows.positions[0]) if cached is None else cached[0]
+        plain = super().step(rows, wanted, [context])
+        return Step(plain.registers, (*plain.inputs, *self._branches(rows, context)))
+
+    def general_step(self, rows: Rows, cached: Sequence[int], layers: tuple[int, int], wanted: Answers) -> Step:
+        plain = super().general_step(rows, cached, layers, wanted)
+        return Step(plain.registers, (*plain.inputs, *self._branches(rows, cached[0])))
+
+    def scattered(self, rows: Rows, cached: Sequence[int]) -> np.ndarray:
+        """The cache's row of each new row behind ``cached`` ones, constant ones included  # int64 [rows]."""
+        return cached[0] + np.arange(len(rows)) if rows.places is None else self.graph.prefix + rows.places
+
+    def _branches(self, rows: Rows, context: int) -> Iterator[tuple[int, np.ndarray]]:
+        """What the host tells of the cache.
+
+        Raises:
+            CompileError: rows see other rows than the cached ones.
+        """
+        cached = context - self.graph.prefix
+        if rows.seen is not None and rows.seen.shape[1] != cached:
+            raise CompileError(f"what rows see of the cache must be told of {cached} cached rows, not of "
+                               f"{rows.seen.shape[1]}")
+        yield self.symbols[CACHE_ROWS][0], self.scattered(rows, [context]).astype("<u2").view(np.uint8)
+        if cached:
+            seen = np.ones((len(rows), cached), dtype=bool) if rows.seen is None else rows.seen
+            yield self.symbols[SEEN][0], self._seen(seen).reshape(-1)
+
+    def _seen(self, seen: np.ndarray) -> np.ndarray:
+        """uint8 [blocks, share * rows, dim]: which positions of each block each row sees  # bool [rows, cached]
+
+        The positions of a block count from its last column, as many as the rows of a product.
+        """
+        block, every, cached = self.mapping.block, self.share * self.max_rows, seen.shape[1]
+        bits = np.zeros((ceil_div(cached, block), self.share, self.max_rows, 8 * self.config.dim), dtype=np.uint8)
+        for number in range(len(bits)):
+            part = seen[:, number * block:(number + 1) * block]
+            first = every - part.shape[1]
+            bits[number, :, :len(seen), first:first + part.shape[1]] = part
+        return np.packbits(bits.reshape(len(bits), every, -1), axis=2, bitorder="little")
+
+    def _bitmaps(self, mask: np.ndarray) -> np.ndarray:
+        """As of :meth:`ModelProgram._bitmaps`, of products that always have all rows."""
+        count, every = len(mask), self.share * self.max_rows
+        bits = np.zeros((self.share, self.max_rows, 8 * self.config.dim), dtype=np.uint8)
+        bits[:, :count, every - count:every] = mask
+        return np.packbits(bits.reshape(every, -1), axis=1, bitorder="little")
