@@ -304,7 +304,7 @@ def _branches(node: Attention, config: Config, rows: int, context: int) -> Itera
         raise CompileError("rows that see some of the cached ones need exact attention, not online: import the "
                            "network with --attention exact")
     for blocks in _blocks(node, config, rows, context):
-        if made := BranchesMapping.of(blocks, node, rows):
+        if made := BranchesMapping.of(blocks, node, config, rows):
             yield made
 
 

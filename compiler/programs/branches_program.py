@@ -67,14 +67,14 @@ class BranchesProgram(ModelProgram):
             yield self.symbols[SEEN][0], self._seen(seen).reshape(-1)
 
     def _seen(self, seen: np.ndarray) -> np.ndarray:
-        """uint8 [blocks, share * rows, dim]: which positions of each block each row sees  # bool [rows, cached]
+        """uint8 [pieces, share * rows, dim]: which positions of each piece each row sees  # bool [rows, cached]
 
-        The positions of a block count from its last column, as many as the rows of a product.
+        The positions of a piece count from its last column, as many as the rows of a product.
         """
-        block, every, cached = self.mapping.block, self.share * self.max_rows, seen.shape[1]
-        bits = np.zeros((ceil_div(cached, block), self.share, self.max_rows, 8 * self.config.dim), dtype=np.uint8)
+        piece, every, cached = self.mapping.piece, self.share * self.max_rows, seen.shape[1]
+        bits = np.zeros((ceil_div(cached, piece), self.share, self.max_rows, 8 * self.config.dim), dtype=np.uint8)
         for number in range(len(bits)):
-            part = seen[:, number * block:(number + 1) * block]
+            part = seen[:, number * piece:(number + 1) * piece]
             first = every - part.shape[1]
             bits[number, :, :len(seen), first:first + part.shape[1]] = part
         return np.packbits(bits.reshape(len(bits), every, -1), axis=2, bitorder="little")

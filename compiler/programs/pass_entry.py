@@ -44,8 +44,8 @@ class PassEntry(Entry[Kind]):
                  branches: bool = False) -> None:
         """``among``: mappings; by default all. ``answered``: with the head. ``cache``, ``contents``: where a program
         beside this one has its cache and its constants. ``pages``: rows choose what they attend to. ``values``: least
-        probability for which a value is loaded, by list. ``branches``: each row sees rows of the cache of its own. ``lends``, ``borrows``: as of
-        :func:`gemmule.compiler.passes.lower.lower`.
+        probability for which a value is loaded, by list. ``branches``: each row sees rows of the cache of its own.
+        ``lends``, ``borrows``: as of :func:`gemmule.compiler.passes.lower.lower`.
         """
         super().__init__(config)
         self.kind, self.network, self.among, self.answered = kind, network, among, answered

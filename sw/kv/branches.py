@@ -1,9 +1,9 @@
 """The cache of several texts that begin alike: a list of rows for each, and every row that is the same, once.
 
 All rows are those of one cache. A text is a list that names the row of each of its positions. A fork copies the list
-and no row, and the order of texts changes with their lists. What a pass adds takes rows that no list names any more, the
-lowest first. Rows are handed out one by one, so pages have one row, and no row that is shared is ever written: nothing
-has to be copied for a write, and nothing moves on the device.
+and no row, and the order of texts changes with their lists. What a pass adds takes rows that no list names any more,
+the lowest first. Rows are handed out one by one, so a page has one row, and no row that is shared is ever written:
+nothing has to be copied for a write, and nothing moves on the device.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class Shared:
         rows: named by any list, when most were.
         apart: sum of the lists' lengths, when it was largest: rows of a copy for each text.
         used: the longest prefix of the cache that ever held a row; passes read so many.
-        lists: lists that were made of another one.
+        forks: texts that began with all rows of another one.
         copied: rows copied on the device.
     """
 
     rows: int
     apart: int
     used: int
-    lists: int
+    forks: int
     copied: int = 0
 
 
@@ -91,4 +91,4 @@ class Branches:
 
     def shared(self) -> Shared:
         """What there was so far."""
-        return Shared(rows=self._rows, apart=self._apart, used=self._used, lists=self._made)
+        return Shared(rows=self._rows, apart=self._apart, used=self._used, forks=self._made)

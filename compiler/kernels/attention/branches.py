@@ -1,9 +1,9 @@
 """Attention of branches: rows of several texts that begin alike, in one cache, each of which sees rows of its own.
 
-The commands of :mod:`gemmule.compiler.kernels.attention.block`, and a bitmap of each row for each block of the cache, so
-that a block has at most as many positions as a product has rows. What stands where changes nothing: a row that nobody
-sees is outside of maxima and counts 0. New rows are stored by list, to places that nobody sees. All rows of a product
-are computed, those that a pass lacks too, since bitmaps count columns from behind.
+The commands of :mod:`gemmule.compiler.kernels.attention.block`, but that maxima and probabilities come by *pieces* of a
+block, each with a bitmap for every row: a bitmap reaches over as many columns as a product has rows. What stands where
+changes nothing: a row that nobody sees is outside of maxima and counts 0. New rows are stored by list, to places that
+nobody sees. All rows of a product are computed, those that a pass lacks too, since bitmaps count columns from behind.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from gemmule.compiler.kernels.attention.block import BlockAttention, BlockHead, 
 from gemmule.compiler.kernels.attention.cache_list import CACHE_ROWS
 from gemmule.compiler.kernels.attention.shared import attention_rows
 from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, LengthReg
+from gemmule.config import Config
 from gemmule.isa import Dyn, Length, MoveFlag, SoftmaxFlag, SOp, Unit, VOp
 from gemmule.timing import ceil_div
 
@@ -27,23 +28,30 @@ SEEN = "seen"
 
 @dataclass(frozen=True, kw_only=True)
 class BranchesMapping(BlockMapping):
-    """How attention is cut into blocks that bitmaps reach."""
+    """How attention is cut into blocks, and these into pieces that bitmaps reach."""
+
+    piece: int
+    """Positions of a piece: whole column groups, unless a block has fewer."""
+
+    @property
+    def pieces(self) -> int:
+        """Of a block."""
+        return self.block // self.piece
 
     def scratchpad_rows(self, node: Attention, dim: int, rows: int) -> int:
-        return super().scratchpad_rows(node, dim, rows) + self.blocks * attention_rows(node, rows)
-
-    def seen_bytes(self, dim: int, every: int) -> int:
-        """Bytes of the bitmaps of a block, of ``every`` rows."""
-        return every * dim
+        bitmaps = self.blocks * self.pieces * attention_rows(node, rows)
+        return super().scratchpad_rows(node, dim, rows) + bitmaps
 
     @staticmethod
-    def of(blocks: BlockMapping, node: Attention, rows: int) -> BranchesMapping | None:
-        """None where a bitmap does not reach over a block."""
-        if blocks.block > attention_rows(node, rows):
+    def of(blocks: BlockMapping, node: Attention, config: Config, rows: int) -> BranchesMapping | None:
+        """None where no bitmap reaches over a piece."""
+        every = attention_rows(node, rows)
+        piece = min(blocks.block, 1 << every.bit_length() - 1)
+        if piece < min(blocks.block, config.dim):
             return None
         return BranchesMapping(
             context=blocks.context, block=blocks.block, blocks=blocks.blocks, pair=blocks.pair, kept=blocks.kept,
-            pipelined=blocks.pipelined)
+            pipelined=blocks.pipelined, piece=piece)
 
 
 def list_places(b: Builder) -> None:
@@ -73,24 +81,32 @@ class BranchesAttention(BlockAttention):
         super().__init__(b, node, mapping, number, masks, nobody, ring)
         self.m = Length(self.one)
         self.listed = {"flags": {MoveFlag.INDEXED}, "list": 2 * b.rows, "last_index": mapping.context - 1}
-        size = mapping.seen_bytes(b.config.dim, self.one)
-        self.moved = {SEEN: mapping.blocks * size}
-        self.seen = [At(Buffer(f"seen of block {j}", self.one, Bank.STATE)) for j in range(mapping.blocks)]
+        pieces = mapping.pieces * self.one
+        self.moved = {SEEN: mapping.blocks * pieces * b.config.dim}
+        self.seen = [At(Buffer(f"seen of block {j}", pieces, Bank.STATE)) for j in range(mapping.blocks)]
         b.reserve(SEEN, ceil_div(mapping.context, mapping.turn) * self.moved[SEEN])
 
     def _head(self, kv: int, statistics: int, sequence: int) -> BlockHead:
         return _BranchesHead(self, kv, statistics, sequence)
+
+    def store_new(self) -> None:
+        """Not yet: what loads meet of the rows that stores replace nobody sees, so stores need not come first."""
+
+    def write(self) -> None:
+        super().write()
+        super().store_new()
 
     def _stored_dyn(self) -> tuple[Dyn, int, int]:
         return Dyn.NONE, 0, 0
 
     def _load_blocks(self, second: BlockHead | None, first: BlockHead | None, blocks: range) -> None:
         super()._load_blocks(second, first, blocks)
-        size, step = self.mapping.seen_bytes(self.b.config.dim, self.one), blocks.step
+        mapping, step = self.mapping, blocks.step
+        size = mapping.pieces * self.one * self.b.config.dim
         for j in (i for start in blocks for i in range(start, start + step)):
             self.b.add(Unit.LOAD, f"{self.node.name}: seen of block {j}", region=SEEN, offset=j * size, bytes=size,
                        row=self.seen[j], block_stride=1, row_stride=1,
-                       rows=Length(1, LengthReg.LEFT, j * self.mapping.block))
+                       rows=Length(1, LengthReg.LEFT, j * mapping.block))
 
 
 class _BranchesHead(BlockHead):
@@ -99,13 +115,31 @@ class _BranchesHead(BlockHead):
     kernel: BranchesAttention
 
     def block_maxima(self, j: int) -> None:
-        self.add_softmax(VOp.SOFTMAX_MAX, self._cached(0, j), self._left(j),
-                         {SoftmaxFlag.CONTINUE, SoftmaxFlag.TREE} | self.maxima, moved=self.kernel.keeping,
-                         src1=self.kernel.seen[j])
+        for piece in range(self.kernel.mapping.pieces):
+            self.add_softmax(VOp.SOFTMAX_MAX, self._scores_of(0, j, piece), self._of_piece(j, piece),
+                             {SoftmaxFlag.CONTINUE, SoftmaxFlag.TREE} | self.maxima, moved=self.kernel.keeping,
+                             src1=self._seen(j, piece))
 
     def block_probabilities(self, j: int) -> None:
         if not self.kernel.keeping:
             self.scores_again(j)
-        self.add_softmax(VOp.SOFTMAX_EXP, self._cached(1, j), self._left(j),
-                         {SoftmaxFlag.CONTINUE, SoftmaxFlag.MORE, SoftmaxFlag.TREE}, moved=self.kernel.keeping,
-                         dst=self.probabilities[j], dst_stride=self.k.one, src1=self.kernel.seen[j])
+        for piece in range(self.kernel.mapping.pieces):
+            self.add_softmax(VOp.SOFTMAX_EXP, self._scores_of(1, j, piece), self._of_piece(j, piece),
+                             {SoftmaxFlag.CONTINUE, SoftmaxFlag.MORE, SoftmaxFlag.TREE}, moved=self.kernel.keeping,
+                             dst=self.probabilities[j] + self._rows_before(piece), dst_stride=self.k.one,
+                             src1=self._seen(j, piece))
+
+    def _rows_before(self, piece: int) -> int:
+        """Rows of scores, and of probabilities, of the pieces before one in a block."""
+        return piece * ceil_div(self.kernel.mapping.piece, self.b.config.dim) * self.k.one
+
+    def _scores_of(self, number: int, j: int, piece: int) -> At:
+        return self._cached(number, j) + self._rows_before(piece)
+
+    def _of_piece(self, j: int, piece: int) -> Length:
+        """Positions of a piece of block ``j`` of a turn."""
+        mapping = self.kernel.mapping
+        return Length(mapping.piece, LengthReg.LEFT, j * mapping.block + piece * mapping.piece)
+
+    def _seen(self, j: int, piece: int) -> At:
+        return self.kernel.seen[j] + piece * self.k.one

@@ -84,7 +84,9 @@ class Found:
 class Search(Protocol):
     """A way to look for texts."""
 
-    width: int
+    @property
+    def width(self) -> int:
+        """Texts, each a row of a pass."""
 
     def run(self, target: LoadedModel, prompt: list[int], max_new_tokens: int, stops: Stops,
             ledger: Ledger) -> Found: ...
@@ -204,7 +206,8 @@ class BestOf:
         while True:
             logits = _logits(passes.forward(last))
             rows = log_probabilities(logits, target.logit_scale)
-            position, of = len(prompt) + len(passes.rows) - 1, range(len(running)) if len(last) > 1 else [0] * self.width
+            position = len(prompt) + len(passes.rows) - 1
+            of = [0] * self.width if position == len(prompt) else range(len(running))  # all begin with one row
             for number, row in zip(running, of):
                 texts[number].go_on(prompt, logits[row], rows[row], target.logit_scale, position)
             if self.progress:
