@@ -298,11 +298,14 @@ def _branches(node: Attention, config: Config, rows: int, context: int) -> Itera
     """Blocks over which bitmaps reach.
 
     Raises:
-        CompileError: the network's attention is online.
+        CompileError: the network's attention is online; bitmaps reach over no block.
     """
     if node.block:
         raise CompileError("rows that see some of the cached ones need exact attention, not online: import the "
                            "network with --attention exact")
+    if (every := attention_rows(node, rows)) < BLOCKS[-1]:
+        raise CompileError("rows that see some of the cached ones, times the heads that share a KV head, must be at "
+                           f"least {BLOCKS[-1]}, not {every}: use more rows")
     for blocks in _blocks(node, config, rows, context):
         if made := BranchesMapping.of(blocks, node, config, rows):
             yield made
