@@ -101,8 +101,11 @@ class Beams:
         return parents
 
     def finish(self) -> list[Complete]:
-        """The best texts, the best first; live beams are cut here. Of equal ones, those that were complete earlier."""
-        for beam in self.live:
+        """The best texts, the best first; unless the search is over, live beams are cut here and compete too.
+
+        Of equal ones those that were complete earlier come first.
+        """
+        for beam in () if self.over else self.live:
             self._add(beam, ended=False)
         self.live = []
         return list(self.complete)
