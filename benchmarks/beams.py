@@ -87,9 +87,9 @@ def prompts(pair: Pair, count: int) -> list[list[int]]:
 
 def _told(found: Found, name: str, width: int, number: int, alone: float, row: int, positions: int) -> dict[str, Any]:
     steps = found.ledger.cycles - found.prefill.cycles
-    best = found.candidates[0]
+    best, mean = found.candidates[0], steps / len(found.rows)
     return {"search": name, "width": width, "prompt": number, "prompt_tokens": found.prompt_tokens,
-            "steps": len(found.rows), "cycles a step": steps / len(found.rows), "over ar": steps / len(found.rows) / alone,
+            "steps": len(found.rows), "cycles a step": mean, "over ar": mean / alone,
             "rows": found.shared.rows, "rows apart": found.shared.apart, "read": found.shared.used,
             "kv bytes": found.shared.rows * row, "apart": found.shared.apart * row,
             "reserved": width * positions * row, "forks": found.shared.forks, "copied": found.shared.copied,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from gemmule.compiler.errors import CompileError
+from gemmule.compiler.errors import CheckError, CompileError
 from gemmule.compiler.ir import Borrowed, Network, Pages
 from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.kernels.attention.softmax import check_exponentials
@@ -13,7 +13,7 @@ from gemmule.compiler.kernels.head.lent import LENT, Lender, Lent
 from gemmule.compiler.kernels.mlp import check_activations
 from gemmule.compiler.passes.entry import Entry
 from gemmule.compiler.passes.fit import run_fitting
-from gemmule.compiler.passes.map import Choice
+from gemmule.compiler.passes.map import Choice, DecoderMapping
 from gemmule.compiler.passes.notes import Notes
 from gemmule.compiler.passes.pipeline import run
 from gemmule.compiler.programs.branches_program import BranchesProgram
@@ -88,7 +88,10 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
     plain = PassEntry(kind, network, config, rows=rows, batch=batch, context=context, tokens=tokens, pool=pool,
                       fused=fused, standard=standard, among=among, pages=pages, values=values, lends=lends,
                       borrows=borrow.lent if borrow else None, branches=branches > 0)
-    run_fitting(plain, notes)
+    if branches and general:
+        _fit_both(plain, notes)
+    else:
+        run_fitting(plain, notes)
     layout = plain.layout
 
     linker = Linker(config, {LENT: borrow.region} if borrow else None)
@@ -120,3 +123,29 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
         notes.emitted("emit", plain.emitted)
         notes.emitted("waits", program.commands)
     return program
+
+
+def _fit_both(plain: PassEntry[Any], notes: Notes | None) -> None:
+    """The passes up to waits with the first mapping whose general program fits too.
+
+    Raises:
+        CompileError: none does.
+    """
+    while True:
+        run_fitting(plain, notes)
+        try:
+            run(GeneralEntry(plain), "lower", "waits")
+            return
+        except CheckError:
+            raise
+        except CompileError:
+            plain.among = _behind(plain.candidates, plain.mapping, apart=plain.apart)
+            if not plain.among:
+                raise
+
+
+def _behind(every: Sequence[Choice], mapping: DecoderMapping, *, apart: bool) -> list[Choice]:
+    """The mappings that come after one."""
+    at = next(i for i, choice in enumerate(every) if choice.apart is apart and mapping in choice.mappings)
+    rest = every[at].mappings[every[at].mappings.index(mapping) + 1:]
+    return [*([Choice(rest, apart)] if rest else []), *every[at + 1:]]

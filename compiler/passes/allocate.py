@@ -203,15 +203,18 @@ def allocate(items: Sequence[Item], config: Config, *, apart: bool, early: int =
 
 
 def allocate_apart(items: Sequence[Item], config: Config, *, early: int = 0, before: Past = ()) -> dict[Buffer, int]:
-    """Rows of every buffer, with each class in banks of its own if they fit so, else without regard to classes.
+    """Rows of every buffer, with each class in banks of its own if they fit so, else without regard to classes, at last
+    closely.
 
     Raises:
-        CompileError: they fit in neither way.
+        CompileError: they fit in none of these ways.
     """
-    try:
-        return dict(allocate(items, config, apart=True, early=early, before=before))
-    except CompileError:
-        return dict(allocate(items, config, apart=False, before=before))
+    for apart in (True, False):
+        try:
+            return dict(allocate(items, config, apart=apart, early=early if apart else 0, before=before))
+        except CompileError:
+            continue
+    return dict(allocate(items, config, apart=False, before=before, closely=True))
 
 
 def allocate_phases(phases: Sequence[Sequence[Item]], config: Config, again: int) -> dict[Buffer, int]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from gemmule.compiler.errors import AccumulatorError, CheckError, CompileError
 from gemmule.compiler.ir import Attention
+from gemmule.compiler.kernels.attention.branches import BranchesMapping
 from gemmule.compiler.kernels.attention.selecting import SelectingMapping
 from gemmule.compiler.kernels.attention.values import ValuesMapping
 from gemmule.compiler.kernels.virtual import LengthReg
@@ -81,7 +82,8 @@ def pass_bounds(mapping: DecoderMapping, attention: Attention, config: Config) -
     context = mapping.attention.context
     selecting = isinstance(mapping.attention, SelectingMapping)
     values = mapping.attention if isinstance(mapping.attention, ValuesMapping) else None
+    moved = mapping.attention.moved(attention, config.dim, mapping.each)
     return ({LengthReg.TURN: (0, values.part // values.turn)} if values else {}) | {
         LengthReg.ROWS: (1, mapping.each), LengthReg.CONTEXT: (0, context - 1), LengthReg.WANTED: (0, mapping.rows),
         LengthReg.FIRST_WANTED: (0, context if selecting else mapping.rows - 1), LengthReg.LEFT: (0, context),
-        LengthReg.ROW: (0, mapping.attention.moved(attention, config.dim, mapping.each))}
+        LengthReg.ROW: (0, context if isinstance(mapping.attention, BranchesMapping) else moved)}

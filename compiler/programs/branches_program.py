@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,7 @@ from gemmule.compiler.ir import Rows
 from gemmule.compiler.kernels.attention.branches import SEEN, BranchesMapping
 from gemmule.compiler.kernels.attention.cache_list import CACHE_ROWS
 from gemmule.compiler.kernels.attention.shared import CACHE, NEW
+from gemmule.compiler.kernels.virtual import LengthReg
 from gemmule.compiler.program import Registers, Step
 from gemmule.compiler.programs.general_program import Answers
 from gemmule.compiler.programs.model_program import ModelProgram
@@ -35,24 +36,32 @@ class BranchesProgram(ModelProgram):
         """As of :meth:`ModelProgram.registers`; stores go by list, from the first row of the cache on."""
         made, stored = super().registers(rows, context, wanted), self.registers_of[NEW]
         made.bases[stored], made.limits[stored] = self.symbols[CACHE]
+        made.lengths[LengthReg.ROW] = 0
         return made
+
+    def extremes(self) -> list[Registers]:
+        """Launches whose rows see all of the cache, and such whose rows see some of all of it."""
+        found, others = super().extremes(), super().extremes()
+        for made in others:
+            made.lengths[LengthReg.ROW] = made.lengths[LengthReg.CONTEXT]
+        return [*found, *others]
 
     def step(self, rows: Rows, wanted: int, cached: Sequence[int] | None = None,
              places: np.ndarray | None = None) -> Step:
         context = int(rows.positions[0]) if cached is None else cached[0]
         plain = super().step(rows, wanted, [context])
-        return Step(plain.registers, (*plain.inputs, *self._branches(rows, context)))
+        return self._with_branches(plain, rows, context)
 
     def general_step(self, rows: Rows, cached: Sequence[int], layers: tuple[int, int], wanted: Answers) -> Step:
         plain = super().general_step(rows, cached, layers, wanted)
-        return Step(plain.registers, (*plain.inputs, *self._branches(rows, cached[0])))
+        return self._with_branches(plain, rows, cached[0])
 
     def scattered(self, rows: Rows, cached: Sequence[int]) -> np.ndarray:
         """The cache's row of each new row behind ``cached`` ones, constant ones included  # int64 [rows]."""
         return cached[0] + np.arange(len(rows)) if rows.places is None else self.graph.prefix + rows.places
 
-    def _branches(self, rows: Rows, context: int) -> Iterator[tuple[int, np.ndarray]]:
-        """What the host tells of the cache.
+    def _with_branches(self, plain: Step, rows: Rows, context: int) -> Step:
+        """A step, with what the host tells of the cache.
 
         Raises:
             CompileError: rows see other rows than the cached ones.
@@ -61,10 +70,14 @@ class BranchesProgram(ModelProgram):
         if rows.seen is not None and rows.seen.shape[1] != cached:
             raise CompileError(f"what rows see of the cache must be told of {cached} cached rows, not of "
                                f"{rows.seen.shape[1]}")
-        yield self.symbols[CACHE_ROWS][0], self.scattered(rows, [context]).astype("<u2").view(np.uint8)
+        seen = np.ones((len(rows), cached), dtype=bool) if rows.seen is None else rows.seen
+        hidden = np.flatnonzero(~seen.all(axis=0))
+        shared = int(hidden[0]) if len(hidden) else cached
+        plain.registers.lengths[LengthReg.ROW] = shared // self.mapping.turn * self.mapping.turn
+        told = [(self.symbols[CACHE_ROWS][0], self.scattered(rows, [context]).astype("<u2").view(np.uint8))]
         if cached:
-            seen = np.ones((len(rows), cached), dtype=bool) if rows.seen is None else rows.seen
-            yield self.symbols[SEEN][0], self._seen(seen).reshape(-1)
+            told.append((self.symbols[SEEN][0], self._seen(seen).reshape(-1)))
+        return Step(plain.registers, (*plain.inputs, *told))
 
     def _seen(self, seen: np.ndarray) -> np.ndarray:
         """uint8 [pieces, share * rows, dim]: which positions of each piece each row sees  # bool [rows, cached]

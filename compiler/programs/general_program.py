@@ -98,7 +98,7 @@ class GeneralProgram(Program):
         windows[self.registers_of[HIDDEN]] = (table + slot, room - slot)
         made = self.place(windows=windows, lengths={
             **({LengthReg.ROWS: rows[0], LengthReg.CONTEXT: cached[0], LengthReg.TOTAL: cached[0] + rows[0],
-                LengthReg.ROW: cached[0]} if self.batch == 1 else {}),
+                LengthReg.ROW: 0 if self.scattered else cached[0]} if self.batch == 1 else {}),
             LengthReg.WANTED: answered, LengthReg.FIRST_WANTED: 0 if self.batch > 1 else rows[0] - max(answered, 1),
             LengthReg.POINTER: first * self.ranges.scalings, LengthReg.LAYERS: count})
         made.first = tuple(self._first(cached, first, answered, wanted, every))
@@ -136,6 +136,9 @@ class GeneralProgram(Program):
                     ((layers - 1, 1), Answers(rows=0, hidden=self.slots - every)), ((0, 1), Answers(rows=0)),
                     ((0, layers), Answers(rows=1, top=True)), ((0, 0), Answers(rows=1, scale=(1, 0)))):
                 found.append(self.registers(rows, cached, part, wanted))
+                if self.scattered:
+                    found.append(self.registers(rows, cached, part, wanted))
+                    found[-1].lengths[LengthReg.ROW] = cached[0]
         return found
 
     # -- what it gave back, of the device's answered rows

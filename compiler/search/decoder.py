@@ -53,7 +53,8 @@ def compile_best(network: Network, config: Config, *, effort: int, rows: int, ba
                            values=options.get("values", 0), branches=branches > 0))
 
     def make(choice: Choice) -> ModelProgram:
-        return compile_network(network, config, among=[choice], checked=False, **{**shared, "general": False})
+        return compile_network(network, config, among=[choice], checked=False,
+                               **{**shared, "general": branches > 0 and bool(options.get("general"))})
 
     return compile_network(network, config, among=best_choice(every, make, cost, effort, notes), notes=notes, **shared)
 

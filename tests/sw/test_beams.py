@@ -40,7 +40,8 @@ def test_log_probabilities_are_those_of_the_logits(scale: float) -> None:
     exact = real - np.log(np.exp(real - real.max(axis=1, keepdims=True)).sum(axis=1, keepdims=True)) \
         - real.max(axis=1, keepdims=True)
     found = log_probabilities(logits, scale)
-    assert found.dtype == np.int64 and found.max() <= 0
+    assert found.dtype == np.int64
+    assert found.max() <= 0
     np.testing.assert_allclose(found * np.log(2) / 2**UNIT_BITS, exact, rtol=1e-4, atol=3e-3)
     for row, own in zip(logits, found, strict=True):
         order = np.argsort(row, kind="stable")
@@ -142,7 +143,8 @@ def test_vectors_have_what_matters() -> None:
     """Texts that end and that are cut, searches that end early, and more than one result by penalty."""
     cases = VECTORS["cases"]
     lengths = [len(text) for case in cases for text in case["texts"]]
-    assert min(lengths) < 4 and max(lengths) == VECTORS["new"]
+    assert min(lengths) < 4
+    assert max(lengths) == VECTORS["new"]
     assert any(one["texts"] != other["texts"] for one, other in pairwise(cases))
     assert any(len(text) < VECTORS["new"] and text[-1] in VECTORS["ends"] for case in cases for text in case["texts"])
 
@@ -151,7 +153,8 @@ def test_ties_are_told_and_go_to_the_first() -> None:
     beams = Beams(2, frozenset())
     assert beams.step(np.array([[-5, -3, -3, -3]])) == [0, 0]
     assert [beam.tokens for beam in beams.live] == [(1,), (2,)]
-    assert beams.ties == 1 and beams.moved == 1
+    assert beams.ties == 1
+    assert beams.moved == 1
     assert beams.step(np.array([[-1, -9, -9, -9], [-9, -8, -2, -9]])) == [0, 1]
     assert beams.ties == 1
     assert [beam.tokens for beam in beams.live] == [(1, 0), (2, 2)]

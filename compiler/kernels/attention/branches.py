@@ -1,9 +1,10 @@
 """Attention of branches: rows of several texts that begin alike, in one cache, each of which sees rows of its own.
 
-The commands of :mod:`gemmule.compiler.kernels.attention.block`, but that maxima and probabilities come by *pieces* of a
-block, each with a bitmap for every row: a bitmap reaches over as many columns as a product has rows. What stands where
-changes nothing: a row that nobody sees is outside of maxima and counts 0. New rows are stored by list, to places that
-nobody sees. All rows of a product are computed, those that a pass lacks too, since bitmaps count columns from behind.
+The commands of :mod:`gemmule.compiler.kernels.attention.block`, in two loops. The first one takes the turns in front,
+of which each row sees everything: a prompt. In the second one maxima and probabilities come by *pieces* of a block,
+each with a bitmap for every row: a bitmap reaches over as many columns as a product has rows. What stands where changes
+nothing: a row that nobody sees is outside of maxima and counts 0. New rows are stored by list, to places that nobody
+sees. All rows of a product are computed, those that a pass lacks too, since bitmaps count columns from behind.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Attention
 from gemmule.compiler.kernels.attention.block import BlockAttention, BlockHead, BlockMapping
 from gemmule.compiler.kernels.attention.cache_list import CACHE_ROWS
-from gemmule.compiler.kernels.attention.shared import attention_rows
-from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, LengthReg
+from gemmule.compiler.kernels.attention.shared import CACHE, attention_rows
+from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, LengthReg, SetDisplacement
 from gemmule.config import Config
-from gemmule.isa import Dyn, Length, MoveFlag, SoftmaxFlag, SOp, Unit, VOp
+from gemmule.control import set_length
+from gemmule.isa import MAX_LENGTH, Dyn, Length, MoveFlag, SoftmaxFlag, SOp, Source, Unit, VOp
 from gemmule.timing import ceil_div
 
 __all__ = ["SEEN", "BranchesAttention", "BranchesMapping", "list_places"]
@@ -44,13 +46,13 @@ class BranchesMapping(BlockMapping):
 
     @staticmethod
     def of(blocks: BlockMapping, node: Attention, config: Config, rows: int) -> BranchesMapping | None:
-        """None where no bitmap reaches over a piece."""
+        """None where no bitmap reaches over a piece, or scores stay: their register says what all rows see."""
         every = attention_rows(node, rows)
         piece = min(blocks.block, 1 << every.bit_length() - 1)
-        if piece < min(blocks.block, config.dim):
+        if piece < min(blocks.block, config.dim) or blocks.kept:
             return None
         return BranchesMapping(
-            context=blocks.context, block=blocks.block, blocks=blocks.blocks, pair=blocks.pair, kept=blocks.kept,
+            context=blocks.context, block=blocks.block, blocks=blocks.blocks, pair=blocks.pair, kept=0,
             pipelined=blocks.pipelined, piece=piece)
 
 
@@ -84,23 +86,28 @@ class BranchesAttention(BlockAttention):
         pieces = mapping.pieces * self.one
         self.moved = {SEEN: mapping.blocks * pieces * b.config.dim}
         self.seen = [At(Buffer(f"seen of block {j}", pieces, Bank.STATE)) for j in range(mapping.blocks)]
+        self.masked = False
+        """Whether the commands that are written now are of positions that some rows do not see."""
         b.reserve(SEEN, ceil_div(mapping.context, mapping.turn) * self.moved[SEEN])
 
     def _head(self, kv: int, statistics: int, sequence: int) -> BlockHead:
         return _BranchesHead(self, kv, statistics, sequence)
 
-    def store_new(self) -> None:
-        """Not yet: what loads meet of the rows that stores replace nobody sees, so stores need not come first."""
-
-    def write(self) -> None:
-        super().write()
-        super().store_new()
-
     def _stored_dyn(self) -> tuple[Dyn, int, int]:
         return Dyn.NONE, 0, 0
 
+    def _loop(self, second: BlockHead | None, first: BlockHead | None) -> None:
+        b = self.b
+        b.control(set_length(LengthReg.LEFT, Source.LENGTH, LengthReg.CONTEXT, amount=-self.prefix),
+                  SetDisplacement(CACHE, 0))
+        for self.masked, positions in ((False, LengthReg.ROW), (True, LengthReg.LEFT)):
+            self._turns(second, first, Length(MAX_LENGTH, positions), keeping=False)
+        b.control(*(SetDisplacement(region, 0) for region in self.moved))
+
     def _load_blocks(self, second: BlockHead | None, first: BlockHead | None, blocks: range) -> None:
         super()._load_blocks(second, first, blocks)
+        if not self.masked:
+            return
         mapping, step = self.mapping, blocks.step
         size = mapping.pieces * self.one * self.b.config.dim
         for j in (i for start in blocks for i in range(start, start + step)):
@@ -115,17 +122,22 @@ class _BranchesHead(BlockHead):
     kernel: BranchesAttention
 
     def block_maxima(self, j: int) -> None:
+        if not self.kernel.masked:
+            super().block_maxima(j)
+            return
         for piece in range(self.kernel.mapping.pieces):
             self.add_softmax(VOp.SOFTMAX_MAX, self._scores_of(0, j, piece), self._of_piece(j, piece),
-                             {SoftmaxFlag.CONTINUE, SoftmaxFlag.TREE} | self.maxima, moved=self.kernel.keeping,
+                             {SoftmaxFlag.CONTINUE, SoftmaxFlag.TREE} | self.maxima,
                              src1=self._seen(j, piece))
 
     def block_probabilities(self, j: int) -> None:
-        if not self.kernel.keeping:
-            self.scores_again(j)
+        if not self.kernel.masked:
+            super().block_probabilities(j)
+            return
+        self.scores_again(j)
         for piece in range(self.kernel.mapping.pieces):
             self.add_softmax(VOp.SOFTMAX_EXP, self._scores_of(1, j, piece), self._of_piece(j, piece),
-                             {SoftmaxFlag.CONTINUE, SoftmaxFlag.MORE, SoftmaxFlag.TREE}, moved=self.kernel.keeping,
+                             {SoftmaxFlag.CONTINUE, SoftmaxFlag.MORE, SoftmaxFlag.TREE},
                              dst=self.probabilities[j] + self._rows_before(piece), dst_stride=self.k.one,
                              src1=self._seen(j, piece))
 
