@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import show, write
+from benchmarks.common import write
 from gemmule import __version__
 from gemmule.compiler.ir import Rows
 from gemmule.compiler.program import NO_DRAM
@@ -124,6 +124,30 @@ def searches(config: Config, pair: Pair, width: int, texts: list[list[int]], new
     return found
 
 
+def table(record: dict[str, Any]) -> str:
+    """The rows of docs/search.md."""
+    cached = sorted({row["cached"] for row in record["passes"]})
+    lines = ["| texts | " + " | ".join(f"launch behind {n} rows" for n in cached)
+             + " | a step of beams over one of `ar` | of sampled texts | KV bytes of beams | of sampled texts | apart "
+             "| reserved |"]
+    lines.append("|" + "---|" * (len(cached) + 7))
+    for width in sorted({row["width"] for row in record["searches"]}):
+        launches = {row["cached"]: row for row in record["passes"] if row["width"] == width}
+        cells = [f"{launches[n]['cycles']:,} ({launches[n]['of one row']:.2f})" for n in cached]
+        beams, sampled = ([row for row in record["searches"] if (row["width"], row["search"]) == (width, name)]
+                          for name in ("beams", "best-of"))
+
+        def mean(rows: list[dict[str, Any]], key: str) -> float | None:
+            return sum(row[key] for row in rows) / len(rows) if rows else None
+
+        over, sizes = [mean(rows, "over ar") for rows in (beams, sampled)], [
+            mean(beams, "kv bytes"), mean(sampled, "kv bytes"), mean(beams, "apart"), mean(beams, "reserved")]
+        cells += ["-" if value is None else f"{value:.2f}x" for value in over]
+        cells += ["-" if value is None else f"{round(value):,}" for value in sizes]
+        lines.append(f"| {width} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -148,8 +172,7 @@ def main() -> None:
             record["searches"] += searches(config, pair, width, texts, options.new)
             write(out, record)
         print(f"width {width} done", flush=True)
-    show("passes", record["passes"])
-    show("searches", record["searches"])
+    print(table(record))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ from gemmule.compiler.passes.fit import run_fitting
 from gemmule.compiler.passes.map import Choice, DecoderMapping
 from gemmule.compiler.passes.notes import Notes
 from gemmule.compiler.passes.pipeline import run
-from gemmule.compiler.programs.branches_program import BranchesProgram
 from gemmule.compiler.programs.commit import CommitEntry
 from gemmule.compiler.programs.general import GeneralEntry
 from gemmule.compiler.programs.linker import Linker
@@ -24,6 +23,7 @@ from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.compiler.programs.moves import CopyEntry, GatherEntry, Moves
 from gemmule.compiler.programs.pages_program import PagesProgram
 from gemmule.compiler.programs.pass_entry import PassEntry
+from gemmule.compiler.programs.texts.branches_program import BranchesProgram
 from gemmule.config import Config
 
 __all__ = ["compile_network"]
@@ -50,7 +50,7 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
     good for timing. ``notes`` get what each pass made. ``lend``: each pass leaves the residual stream behind every so
     many layers in DRAM, for a network that reads it. ``borrow``: where a network finds those rows. ``branches``: rows
     of a cache of which each new row sees some of its own, for texts that begin alike
-    (:mod:`gemmule.compiler.kernels.attention.branches`); it may have more rows than a text has positions.
+    (:mod:`gemmule.compiler.kernels.attention.texts.branches`); it may have more rows than a text has positions.
 
     Raises:
         CompileError: it does not fit the configuration; the message says what to change.

@@ -6,8 +6,8 @@ from typing import Any
 
 from gemmule.compiler.errors import AccumulatorError, CheckError, CompileError
 from gemmule.compiler.ir import Attention
-from gemmule.compiler.kernels.attention.branches import BranchesMapping
 from gemmule.compiler.kernels.attention.selecting import SelectingMapping
+from gemmule.compiler.kernels.attention.texts.branches import BranchesMapping
 from gemmule.compiler.kernels.attention.values import ValuesMapping
 from gemmule.compiler.kernels.virtual import LengthReg
 from gemmule.compiler.passes.allocate import scratchpad_peak

@@ -13,7 +13,6 @@ from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Add, Attention, Borrowed, Linear, Network, Norm, Rope
 from gemmule.compiler.kernels import embed, mlp
 from gemmule.compiler.kernels.attention.block import BlockAttention, BlockMapping
-from gemmule.compiler.kernels.attention.branches import BranchesAttention, BranchesMapping, list_places
 from gemmule.compiler.kernels.attention.cache_list import list_cache_rows
 from gemmule.compiler.kernels.attention.online import OnlineAttention, OnlineMapping
 from gemmule.compiler.kernels.attention.pages import PagesAttention, Paging
@@ -21,6 +20,7 @@ from gemmule.compiler.kernels.attention.pages_mapping import PagesMapping, page_
 from gemmule.compiler.kernels.attention.selecting import SelectingAttention, SelectingMapping, chosen_words
 from gemmule.compiler.kernels.attention.shared import AttentionKernel, attention_rows, load_masks, load_nobody
 from gemmule.compiler.kernels.attention.standard import StandardAttention, StandardMapping
+from gemmule.compiler.kernels.attention.texts.branches import BranchesAttention, BranchesMapping, list_places
 from gemmule.compiler.kernels.attention.values import ValuesAttention, ValuesMapping
 from gemmule.compiler.kernels.attention.whole import WholeAttention, WholeMapping
 from gemmule.compiler.kernels.contents import Contents

@@ -13,8 +13,9 @@ from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import IntegerInterpreter, Network, Rows
 from gemmule.compiler.ir.cache import Cache
 from gemmule.compiler.program import NO_DRAM
-from gemmule.compiler.programs.branches_program import BranchesProgram
 from gemmule.compiler.programs.general_program import Answers
+from gemmule.compiler.programs.texts.branches_program import BranchesProgram
+from gemmule.compiler.search.cost import prompt_cycles
 from gemmule.config import load_config
 from gemmule.sim.rtl.device import RtlDevice
 from gemmule.sim.simulator import Simulator
@@ -117,6 +118,11 @@ def test_more_cached_rows_than_scores_that_stay() -> None:
     for _ in range(44):
         bench.forward(Rows.chain(random.integers(0, 61, 16).tolist(), bench.cached), plain=True)
     _walk(bench, 3)
+
+
+def test_the_cost_of_prompts_begins_with_an_empty_cache() -> None:
+    """Which tells what a prefill is worth: a prefix does not count among the cached rows of a text."""
+    assert prompt_cycles(_compiled(_network("prefix"), "base"), 20) > 0
 
 
 def test_a_branch_is_its_text_alone() -> None:

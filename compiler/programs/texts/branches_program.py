@@ -9,9 +9,9 @@ import numpy as np
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Rows
-from gemmule.compiler.kernels.attention.branches import SEEN, BranchesMapping
 from gemmule.compiler.kernels.attention.cache_list import CACHE_ROWS
 from gemmule.compiler.kernels.attention.shared import CACHE, NEW
+from gemmule.compiler.kernels.attention.texts.branches import SEEN, BranchesMapping
 from gemmule.compiler.kernels.virtual import LengthReg
 from gemmule.compiler.program import Registers, Step
 from gemmule.compiler.programs.general_program import Answers
@@ -66,7 +66,7 @@ class BranchesProgram(ModelProgram):
         Raises:
             CompileError: rows see other rows than the cached ones.
         """
-        cached = context - self.graph.prefix
+        cached = max(0, context - self.graph.prefix)
         if rows.seen is not None and rows.seen.shape[1] != cached:
             raise CompileError(f"what rows see of the cache must be told of {cached} cached rows, not of "
                                f"{rows.seen.shape[1]}")
