@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from gemmule.compiler.errors import CheckError, CompileError
-from gemmule.compiler.ir import Borrowed, Network, Pages
+from gemmule.compiler.ir import Borrowed, Linear, Network, Pages
 from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.kernels.attention.softmax import check_exponentials
 from gemmule.compiler.kernels.head.lent import LENT, Lender, Lent
@@ -75,6 +75,9 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
     if branches and (batch > 1 or pool or pages or values or standard or lend or borrows or not fused):
         raise CompileError("rows that see some of the cached ones are those of a single cache, without lists of other "
                            "kinds: compile with batch=1 and without pool, pages, values, standard, lend or fused=False")
+    if branches and any(isinstance(node, Linear) and node.listed for node in network.graph.nodes):
+        raise CompileError("rows that see some of the cached ones have a list of places, which takes that of weights "
+                           "that meet zeros: use the network without skipping zeros")
     if network.graph.encoder:
         raise CompileError("an encoder takes whole sequences and has no cache: compile it with `gemmule run model`")
     check_exponentials(network.graph, config)

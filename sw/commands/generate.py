@@ -197,7 +197,8 @@ def generate(
         prune=prune, context_overflow=context_overflow, batch=batch, backend=backend, compute=compute, seed=seed)
     searching.check(method, settings, {
         "--turns": turns is not None, "--stream": bool(stream), "--html": html is not None,
-        "--trace": trace is not None, "--draft-model": draft_model is not None})
+        "--trace": trace is not None, "--draft-model": draft_model is not None,
+        "--skip-zeros": skip_zeros})
     settings.check(None if searching.wanted else baseline, **{
         "--stream": bool(stream), "--turns": turns is not None, "--prompt": prompt is not None})
     if not all(strings := stop or []):

@@ -12,6 +12,7 @@ from gemmule.sw.errors import InputError
 
 __all__ = ["Branching"]
 
+MOST = 1 << 16
 STEP = 1024
 """Rows of a larger cache than a text's: a multiple of it, so that nearby sizes share a program."""
 
@@ -39,5 +40,13 @@ class Branching:
         return min(most, 1 << (max(self.width, least) - 1).bit_length())
 
     def cache_rows(self, graph: Graph) -> int:
-        """Rows of the cache: those of a text, or more."""
-        return max(graph.whole_positions, round_up(graph.prefix + self.room, STEP))
+        """Rows of the cache: those of a text, or more.
+
+        Raises:
+            InputError: more than a list of 16-bit numbers names.
+        """
+        found = max(graph.whole_positions, round_up(graph.prefix + self.room, STEP))
+        if found > MOST:
+            raise InputError(f"a search of {self.width} texts must need at most {MOST:,} rows of the cache, not "
+                             f"{self.room:,}: ask for fewer texts, or fewer new tokens")
+        return found

@@ -216,6 +216,11 @@ def test_refuses_more_texts_than_rows() -> None:
         SearchSession(BASE, PAIR, Branching(width=17, room=100))
 
 
+def test_refuses_more_rows_than_lists_name() -> None:
+    with pytest.raises(InputError, match="need at most 65,536 rows of the cache, not 70,000: ask for fewer texts"):
+        SearchSession(BASE, PAIR, Branching(width=2, room=70_000))
+
+
 COMMAND = ("generate", "--model", SMALL, "--prompt", "def mean(values):\n    total = 0\n    for ",
            "--max-new-tokens", "6", "--compute", "interpreter")
 
@@ -259,6 +264,7 @@ def test_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest
     (("--beams", "2", "--kv-cache", "none"), "does not go with --kv-cache none"),
     (("--beams", "2", "--context-overflow", "crop"), "does not go with --context-overflow crop"),
     (("--beams", "2", "--html", "a.html"), "does not go with --html"),
+    (("--beams", "2", "--skip-zeros"), "does not go with --skip-zeros"),
     (("--beams", "2", "--stream"), "does not go with --stream"),
 ])
 def test_wrong_options(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: tuple[str, ...],
