@@ -49,10 +49,11 @@ def _indexed(table: np.ndarray) -> np.ndarray:
 
 def _row_numbers(
     resolved: np.ndarray, skipped: np.ndarray, indexed: np.ndarray, indices: Mapping[int, np.ndarray],
+    scattered: np.ndarray | None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """(numbers, starts): DRAM rows of those of the moves ``indexed`` that run, and by command where its own begin.
 
-    A command that ``indices`` does not name has its rows in order.
+    A store that ``indices`` does not name has the first of the rows ``scattered``, any other move its rows in order.
     """
     starts = np.zeros(len(resolved), dtype=np.int64)
     numbers, at = [np.zeros(0, dtype=np.int64)], 0
@@ -60,7 +61,8 @@ def _row_numbers(
         if c >= len(resolved) or skipped[c] or resolved[c, OUT["zero"]]:
             continue
         rows = int(resolved[c, OUT["m"]])
-        found = np.asarray(indices.get(c, np.arange(rows)), dtype=np.int64)
+        in_order = np.arange(rows) if scattered is None or resolved[c, OUT["unit"]] != Unit.STORE else scattered[:rows]
+        found = np.asarray(indices.get(c, in_order), dtype=np.int64)
         if found.shape != (rows,):
             raise SimulationError(f"indices of command {c} must be {rows} row numbers, not shape {found.shape}")
         numbers.append(found)
@@ -133,7 +135,7 @@ class Simulator:
 
     def run(
         self, timing_only: bool = False, *,
-        skipped: Any = None, indices: Mapping[int, np.ndarray] | None = None,
+        skipped: Any = None, indices: Mapping[int, np.ndarray] | None = None, scattered: np.ndarray | None = None,
     ) -> Result:
         """Launch the loaded program: data effects (unless ``timing_only``) and every cycle.
 
@@ -141,13 +143,13 @@ class Simulator:
         program has the effects of the commands before the fault. What depends on data, the
         data effects tell. For ``timing_only`` it may be given: ``skipped``, bool[commands], of which the
         predicate is 0 (by default none), and ``indices``, int64[rows] by command, the numbers of the
-        DRAM rows of an INDEXED move (by default 0, 1, ..).
+        DRAM rows of an INDEXED move (by default 0, 1, ..; of a store those of ``scattered``, int64[rows], where given).
 
         Raises:
             SimulationError: no program, or what was given does not fit the program.
         """
-        if not timing_only and not (skipped is None and indices is None):
-            raise SimulationError("skipped and indices are for timing_only; with data, the program decides")
+        if not timing_only and not (skipped is None and indices is None and scattered is None):
+            raise SimulationError("skipped, indices and scattered are for timing_only; with data, the program decides")
         if self._image is None:
             raise SimulationError("no program is loaded; call load_program first")
         check_registers(self.config, self.bases, self.limits, self.lengths)
@@ -163,7 +165,7 @@ class Simulator:
             trace = execute(self.memory, table, places, resolved)
             skip[:good], indices = trace.skipped, trace.indices
         moves = np.flatnonzero(indexed[places]) if indexed.any() else np.zeros(0, dtype=np.int64)
-        numbers, starts = _row_numbers(resolved[:good], skip[:good], moves, indices or {})
+        numbers, starts = _row_numbers(resolved[:good], skip[:good], moves, indices or {}, scattered)
         cycles, fault, fault_index = launch(
             table, stream.entries, good, skip, numbers, starts, self._parameters, self._address, np.zeros(1, STATE),
             resolved, issue, finish, spent, traffic)

@@ -10,13 +10,14 @@ from pathlib import Path
 from gemmule.sw.errors import InputError
 
 __all__ = [
-    "ACTIVATION", "ADAPTIVE_MOST", "ARCHITECTURES", "ATTENTION", "BACKENDS", "BATCH", "BITS", "CATEGORIES", "COMMANDS",
+    "ACTIVATION", "ADAPTIVE_MOST", "ARCHITECTURES", "ATTENTION", "BACKENDS", "BATCH", "BEST", "BITS", "CATEGORIES",
+    "COMMANDS",
     "COMPUTES", "CONTEXTS", "DATAFLOWS", "DEFAULT", "Decimals", "DRAFTS", "ENGINES", "FUSION", "KV_CACHES",
     "LAUNCHES", "LAYER_SEARCHES", "LENGTHS", "METHODS_OF_ROUNDING",
-    "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "OVERFLOWS", "PHASES", "POSITION", "PREFILL", "PRESETS",
-    "PROGRAMS", "PROMPTS", "PROMPTS_BYTES", "PROMPT_BYTES", "REQUESTS", "ROWS", "SCORES", "SEARCHES", "SEED", "SEEDS",
-    "SERVED", "SERVED_RATE", "SIZE", "SMALL", "SOFTMAX", "SWEPT", "TARGETS", "TEMPERATURE", "TOP_K", "VERIFY",
-    "WEIGHTS", "Range", "check_choice", "either", "new_tokens", "parse_shape", "resolve_pair",
+    "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "OVERFLOWS", "PENALTY", "PHASES", "POSITION", "PREFILL", "PRESETS",
+    "PROGRAMS", "PROMPTS", "PROMPTS_BYTES", "PROMPT_BYTES", "RANKS", "REQUESTS", "ROWS", "SCORES", "SEARCHES", "SEED",
+    "SEEDS", "SERVED", "SERVED_RATE", "SIZE", "SMALL", "SOFTMAX", "SWEPT", "TARGETS", "TEMPERATURE", "TOP_K", "VERIFY",
+    "WEIGHTS", "WIDTH", "Range", "check_choice", "either", "new_tokens", "parse_shape", "resolve_pair",
 ]
 
 PRESETS = ("tiny", "edge", "base")
@@ -45,6 +46,8 @@ newest ones stay (both at fixed positions); or by each row itself, in pages."""
 COMPUTES = ("auto", "device", "interpreter")
 VERIFY = ("match", "rejection")
 TEMPERATURE = (0.001, 1000.0)
+RANKS = ("mean", "majority")
+"""By what the best of several sampled texts is chosen."""
 ATTENTION = ("exact", "standard", "online")
 SOFTMAX = ("exact", "softermax", "ibert")
 ACTIVATION = ("table", "word", "ibert")
@@ -116,6 +119,9 @@ class Decimals:
         return value
 
 
+WIDTH = Range(1, 16, "texts", "one pass has 16 rows")
+BEST = Range(2, 16, "texts", "one pass has 16 rows")
+PENALTY = Decimals(-10, 10)
 SEED = Range(0, 2**32 - 1)
 DRAFTS = Range(1, 15, "tokens", "one pass verifies 16 rows")
 BATCH = Range(1, 16, "texts")

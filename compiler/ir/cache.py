@@ -105,6 +105,15 @@ class Cache:
         for sequence in np.unique(rows.sequences):
             at = self._at(int(sequence))
             at.positions = np.concatenate([at.positions, rows.positions[rows.sequences == sequence]])
+        if rows.places is not None:
+            self._settle(self.prefix + rows.places)
+
+    def _settle(self, places: np.ndarray) -> None:
+        """The last rows of the only sequence take these places, each its own or that of a row that nobody sees."""
+        count = self.length() - len(places)
+        order = np.arange(max(count, int(places.max()) + 1))
+        order[places] = count + np.arange(len(places))
+        self.keep(order)
 
     def keep(self, slots: Sequence[int] | np.ndarray, sequence: int = 0) -> None:
         """Keep the cached rows with these numbers, in this order (commit a path, evict, gather).

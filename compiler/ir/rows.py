@@ -35,6 +35,12 @@ class Rows:
     """Slot of the hidden row that stands in the place of a token's embedding, int64 [rows]; -1: the token's."""
     borrowed: np.ndarray | None = None
     """Position of the other network's row that each reads, int64 [rows], where a network reads any; None: its own."""
+    seen: np.ndarray | None = None
+    """bool [rows, cached]: row i sees cached row j of its sequence, constant rows aside, of which it sees all; None: it
+    sees every cached row."""
+    places: np.ndarray | None = None
+    """Number of the cached row whose place each takes, or the next ones behind them, int64 [rows]; None: those behind
+    the cached ones, in order. With ``seen`` alone."""
 
     def __post_init__(self) -> None:
         count = len(self.tokens)
@@ -56,6 +62,24 @@ class Rows:
             raise CompileError(f"each of {count} rows must borrow a row of at least 0, not {self.borrowed.tolist()}")
         if (self.mask & (self.sequences[:, None] != self.sequences[None])).any():
             raise CompileError("a row must see no row of another sequence")
+        if (self.seen is None) != (self.places is None):
+            raise CompileError("rows that see some of the cached ones must have places: give seen and places, or "
+                               "neither")
+        if self.seen is not None and self.places is not None:
+            self._check_places(self.seen, self.places)
+
+    def _check_places(self, seen: np.ndarray, places: np.ndarray) -> None:
+        """Whether rows of a single sequence take places of their own that none of them sees."""
+        count, cached = len(self.tokens), seen.shape[-1]
+        if self.sequences.any() or seen.shape != (count, cached) or len(places) != count:
+            raise CompileError(f"places and what rows see of the cache must be those of {count} rows of one sequence, "
+                               f"not {len(places)} and an array of shape {seen.shape}")
+        behind = sorted(int(place) for place in places if place >= cached)
+        if places.min() < 0 or len(set(places.tolist())) < count or behind != [*range(cached, cached + len(behind))]:
+            raise CompileError(f"places must be different ones of {cached} cached rows, or the next ones behind them, "
+                               f"not {places.tolist()}")
+        if seen[:, places[places < cached]].any():
+            raise CompileError("a row must see no cached row whose place a new one takes")
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -75,7 +99,10 @@ class Rows:
         Returns:
             bool [new, cached + new].
         """
-        seen = np.concatenate([np.ones((len(own), len(cached)), dtype=bool), self.mask[np.ix_(own, own)]], axis=1)
+        every = np.ones((len(own), len(cached)), dtype=bool)
+        if self.seen is not None:  # constant rows come first
+            every[:, len(cached) - self.seen.shape[1]:] = self.seen[own]
+        seen = np.concatenate([every, self.mask[np.ix_(own, own)]], axis=1)
         if window is not None:
             positions = self.positions[own]
             seen &= np.concatenate([cached, positions])[None] > positions[:, None] - window
@@ -87,7 +114,9 @@ class Rows:
             tokens=self.tokens[index], positions=self.positions[index], sequences=self.sequences[index],
             mask=self.mask[np.ix_(index, index)], types=None if self.types is None else self.types[index],
             hidden=None if self.hidden is None else self.hidden[index],
-            borrowed=None if self.borrowed is None else self.borrowed[index])
+            borrowed=None if self.borrowed is None else self.borrowed[index],
+            seen=None if self.seen is None else self.seen[index],
+            places=None if self.places is None else self.places[index])
 
     def behind(self, count: int) -> Self:
         """The same rows ``count`` positions further on."""
@@ -108,6 +137,15 @@ class Rows:
     def borrowing(self, positions: Sequence[int] | np.ndarray) -> Self:
         """The same rows, each with another network's row of such a position."""
         return replace(self, borrowed=np.asarray(positions, dtype=np.int64))
+
+    def branching(self, seen: np.ndarray, places: np.ndarray) -> Self:
+        """The same rows, each of which sees some of the cached ones, and takes such a place among them.
+
+        Args:
+            seen: bool [rows, cached]
+            places: int64 [rows]
+        """
+        return replace(self, seen=np.asarray(seen, dtype=bool), places=np.asarray(places, dtype=np.int64))
 
     def typed(self, types: Sequence[int] | np.ndarray) -> Self:
         """The same rows with these token types."""

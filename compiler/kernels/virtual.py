@@ -176,7 +176,8 @@ class LengthReg:
     LEFT = 5
     """Cached rows that a loop has still to see, where it takes them block by block."""
     ROW = 6
-    """Accumulator rows by which a loop has moved on; or cached rows, behind which new ones stand."""
+    """Accumulator rows by which a loop has moved on; or cached rows, behind which new ones stand; or, of a cache of
+    several texts, cached rows in front that all rows see."""
     POINTER = 7
     """Where a layer's scalings begin among the halves of the parameter memory."""
     SCALINGS = (8, 10, 12, 14)

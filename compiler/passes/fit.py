@@ -9,6 +9,7 @@ from gemmule.compiler.ir import Attention
 from gemmule.compiler.kernels.attention.block import BlockMapping
 from gemmule.compiler.kernels.attention.packed import PackedMapping
 from gemmule.compiler.kernels.attention.selecting import SelectingMapping
+from gemmule.compiler.kernels.attention.texts.branches import BranchesMapping
 from gemmule.compiler.kernels.attention.values import ValuesMapping
 from gemmule.compiler.kernels.virtual import LengthReg
 from gemmule.compiler.passes.allocate import scratchpad_peak
@@ -84,10 +85,11 @@ def pass_bounds(mapping: DecoderMapping, attention: Attention, config: Config) -
     selecting = isinstance(mapping.attention, SelectingMapping) or (
         isinstance(mapping.attention, BlockMapping) and mapping.attention.pool > 0)
     values = mapping.attention if isinstance(mapping.attention, ValuesMapping) else None
+    moved = mapping.attention.moved(attention, config.dim, mapping.each)
     own = {LengthReg.TURN: (0, values.part // values.turn)} if values else {}
     if isinstance(mapping.attention, PackedMapping):
         own = {LengthReg.PAIRS: (0, context // 2)}
     return own | {
         LengthReg.ROWS: (1, mapping.each), LengthReg.CONTEXT: (0, context - 1), LengthReg.WANTED: (0, mapping.rows),
         LengthReg.FIRST_WANTED: (0, context if selecting else mapping.rows - 1), LengthReg.LEFT: (0, context),
-        LengthReg.ROW: (0, mapping.attention.moved(attention, config.dim, mapping.each))}
+        LengthReg.ROW: (0, context if isinstance(mapping.attention, BranchesMapping) else moved)}

@@ -28,6 +28,7 @@ from gemmule.compiler.kernels.attention.shared import (
 )
 from gemmule.compiler.kernels.attention.sorting import SortingAttention, SortingMapping, sorted_words
 from gemmule.compiler.kernels.attention.standard import StandardAttention, StandardMapping
+from gemmule.compiler.kernels.attention.texts.branches import BranchesAttention, BranchesMapping, list_places
 from gemmule.compiler.kernels.attention.values import ValuesAttention, ValuesMapping
 from gemmule.compiler.kernels.attention.whole import WholeAttention, WholeMapping
 from gemmule.compiler.kernels.contents import Contents
@@ -247,6 +248,8 @@ class _Lowering:
             else:
                 self.masks = load_masks(self.b, rows)
             match self.mapping.attention:
+                case BranchesMapping():
+                    list_places(self.b)
                 case BlockMapping(pool=pool) as blocks if pool:
                     self.lists = CacheLists.of(self.b, blocks.context, blocks.turn)
                 case AttentionMapping(pool=pool, context=context) if pool:
@@ -319,6 +322,8 @@ class _Lowering:
                 return SortingAttention(self.b, node, blocks, self.layers - 1, masks, self.nobody, self.cached)
             case SelectingMapping() as blocks:
                 return SelectingAttention(self.b, node, blocks, self.layers - 1, masks, self.nobody, self.cached)
+            case BranchesMapping() as blocks:
+                return BranchesAttention(self.b, node, blocks, self.layers - 1, masks, self.nobody, self.cached)
             case ValuesMapping() as blocks:
                 return ValuesAttention(self.b, node, blocks, self.layers - 1, masks, self.nobody, self.cached)
             case PackedMapping() as blocks:

@@ -15,6 +15,7 @@ from gemmule.compiler.kernels.attention.packed import PackedMapping
 from gemmule.compiler.kernels.attention.pages_mapping import PagesMapping
 from gemmule.compiler.kernels.attention.shared import AttentionMapping, attention_rows
 from gemmule.compiler.kernels.attention.standard import StandardMapping
+from gemmule.compiler.kernels.attention.texts.branches import BranchesMapping
 from gemmule.compiler.kernels.attention.values import ValuesMapping
 from gemmule.compiler.kernels.attention.whole import WholeMapping
 from gemmule.compiler.kernels.packing import Halves
@@ -87,27 +88,30 @@ class Choice:
 
 def choices(graph: Graph, config: Config, *, rows: int, batch: int, context: int, tokens: bool,
             pool: int = 0, fused: bool = True, standard: bool = False, cache: KvLayout | None = None,
-            pages: Pages | None = None, values: int = 0, packed: Halves | None = None) -> list[Choice]:
+            pages: Pages | None = None, values: int = 0, packed: Halves | None = None,
+            branches: bool = False) -> list[Choice]:
     """All choices by preference: banks by class first.
 
     Raises:
         CompileError: as :func:`mappings`.
     """
     every = mappings(graph, config, rows=rows, batch=batch, context=context, tokens=tokens, pool=pool, fused=fused,
-                     standard=standard, cache=cache, pages=pages, values=values, packed=packed)
+                     standard=standard, cache=cache, pages=pages, values=values, packed=packed, branches=branches)
     found = [tuple(alike) for _, alike in groupby(every, lambda mapping: (mapping.attention, mapping.ring_rows))]
     return [Choice(alike, apart) for apart in (True, False) for alike in found]
 
 
 def mappings(graph: Graph, config: Config, *, rows: int, batch: int, context: int, tokens: bool,
              pool: int = 0, fused: bool = True, standard: bool = False, cache: KvLayout | None = None,
-             pages: Pages | None = None, values: int = 0, packed: Halves | None = None) -> Iterator[DecoderMapping]:
+             pages: Pages | None = None, values: int = 0, packed: Halves | None = None,
+             branches: bool = False) -> Iterator[DecoderMapping]:
     """Choices: scores kept rather than computed twice, larger blocks, more of them a turn, a larger ring.
 
     ``rows`` of each of ``batch`` sequences; ``pool``: rows of a cache by list, of all sequences. ``standard``:
     scores and probabilities through DRAM. ``cache``: of a program beside this one, which this one goes on with.
     ``pages``: rows choose what they attend to. ``values``: least 8-bit probability for which a value is loaded; 0: all
-    are. ``packed``: the cache may begin with rows of 4 bits, and which of their numbers those are.
+    are. ``packed``: the cache may begin with rows of 4 bits, and which of their numbers those are. ``branches``: each
+    row sees rows of the cache of its own.
 
     Raises:
         CompileError: more rows than statistics or bitmaps take, or more sequences than a batch; a cache by list in the
@@ -128,6 +132,8 @@ def mappings(graph: Graph, config: Config, *, rows: int, batch: int, context: in
         ways = _pages(node, config, rows, context, pages)
     elif packed:
         ways = _packed(node, config, rows, context, packed, cache)
+    elif branches:
+        ways = _branches(node, config, rows, context)
     elif values:
         ways = _values(node, config, rows, context, values, cache)
     else:
@@ -311,6 +317,23 @@ def _packed(node: Attention, config: Config, rows: int, context: int, packed: Ha
         raise CompileError("rows of 4 bits need exact attention, not online: import the network with --attention exact")
     found = (PackedMapping.of(blocks, config, packed) for blocks in _blocks(node, config, rows, context, cache=cache))
     yield from (made for made in found if made)
+
+
+def _branches(node: Attention, config: Config, rows: int, context: int) -> Iterator[BranchesMapping]:
+    """Blocks over which bitmaps reach.
+
+    Raises:
+        CompileError: the network's attention is online; bitmaps reach over no block.
+    """
+    if node.block:
+        raise CompileError("rows that see some of the cached ones need exact attention, not online: import the "
+                           "network with --attention exact")
+    if (every := attention_rows(node, rows)) < BLOCKS[-1]:
+        raise CompileError("rows that see some of the cached ones, times the heads that share a KV head, must be at "
+                           f"least {BLOCKS[-1]}, not {every}: use more rows")
+    for blocks in _blocks(node, config, rows, context):
+        if made := BranchesMapping.of(blocks, node, config, rows):
+            yield made
 
 
 def _online(node: Attention, block: int, config: Config, rows: int, context: int) -> Iterator[OnlineMapping]:

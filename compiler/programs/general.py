@@ -79,4 +79,4 @@ class GeneralEntry(Entry[GeneralProgram]):
             **self.standing(names, {*names.values(), CACHE}), max_rows=plain.rows, batch=plain.batch,
             max_positions=plain.context, layout=plain.layout, answers=answers, slots=self.general.slots,
             hidden_row=2 * -(-embedding.columns // dim) * dim, vocab=embedding.vocab, ranges=self.ranges,
-            registers_of=self.bases)
+            registers_of=self.bases, scattered=plain.branches)

@@ -59,6 +59,8 @@ class GeneralProgram(Program):
     ranges: LayerStrides
     registers_of: Mapping[str, int]
     """Base register by region."""
+    scattered: bool = False
+    """New rows are stored by list, to any rows of the cache."""
 
     def check_top(self, count: int) -> None:
         """Raises ValueError: it does not find so many of a row's largest logits."""
@@ -87,7 +89,7 @@ class GeneralProgram(Program):
         size = self.layout.size if self.batch > 1 else whole
         windows = {}
         for sequence, context in enumerate(cached):
-            at = sequence * size + context * self.layout.row
+            at = sequence * size + (0 if self.scattered else context * self.layout.row)
             windows[self.registers_of[new_region(sequence)]] = (address + at, whole - at)
         table, room = self.symbols["embedding"]
         slot = (self.vocab + (wanted.hidden or 0)) * self.hidden_row
@@ -96,7 +98,7 @@ class GeneralProgram(Program):
         windows[self.registers_of[HIDDEN]] = (table + slot, room - slot)
         made = self.place(windows=windows, lengths={
             **({LengthReg.ROWS: rows[0], LengthReg.CONTEXT: cached[0], LengthReg.TOTAL: cached[0] + rows[0],
-                LengthReg.ROW: cached[0]} if self.batch == 1 else {}),
+                LengthReg.ROW: 0 if self.scattered else cached[0]} if self.batch == 1 else {}),
             LengthReg.WANTED: answered, LengthReg.FIRST_WANTED: 0 if self.batch > 1 else rows[0] - max(answered, 1),
             LengthReg.POINTER: first * self.ranges.scalings, LengthReg.LAYERS: count})
         made.first = tuple(self._first(cached, first, answered, wanted, every))
@@ -134,6 +136,9 @@ class GeneralProgram(Program):
                     ((layers - 1, 1), Answers(rows=0, hidden=self.slots - every)), ((0, 1), Answers(rows=0)),
                     ((0, layers), Answers(rows=1, top=True)), ((0, 0), Answers(rows=1, scale=(1, 0)))):
                 found.append(self.registers(rows, cached, part, wanted))
+                if self.scattered:
+                    found.append(self.registers(rows, cached, part, wanted))
+                    found[-1].lengths[LengthReg.ROW] = cached[0]
         return found
 
     # -- what it gave back, of the device's answered rows

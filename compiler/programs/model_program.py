@@ -78,6 +78,11 @@ class ModelProgram(Program):
     borrows: Lent | None = None
     """Rows of another network's that its passes read."""
 
+    @property
+    def text_positions(self) -> int:
+        """Positions of a text at most, constant ones included; a cache may have more rows."""
+        return min(self.max_positions, self.graph.whole_positions)
+
     def image_of(self, registers: Registers) -> bytes:
         """Without wanted answers the head is not part of the program, so its weights are not loaded."""
         image = super().image_of(registers)
@@ -219,6 +224,10 @@ class ModelProgram(Program):
         """Row numbers of the gathers of a pass that a step launches, where timing needs them all."""
         return self.gathered(rows)
 
+    def scattered(self, rows: Rows, cached: Sequence[int]) -> np.ndarray | None:
+        """Rows of the cache to which a pass stores its new ones; None: those behind ``cached``  # int64 [rows]."""
+        return None
+
     def inputs(self, rows: Rows) -> Iterator[tuple[int, np.ndarray]]:
         """(address, bytes) that the host writes before a pass.
 
@@ -267,8 +276,9 @@ class ModelProgram(Program):
             raise CompileError("a network by shape has no weights: run its program for its time alone")
         dram = np.zeros(self.size, dtype=np.uint8)
         images = [("program", self.image), *([(COMMIT, self.commit.image)] if self.commit else [])]
-        if self.general and self.moves:
-            images += [(GENERAL, self.general.image), (COPY, self.moves.copy.image), (GATHER, self.moves.gather.image)]
+        images += [(GENERAL, self.general.image)] if self.general else []
+        if self.moves:
+            images += [(COPY, self.moves.copy.image), (GATHER, self.moves.gather.image)]
         for region, image in images:
             self.put(dram, region, np.frombuffer(image, dtype=np.uint8))
         for region, contents in self.constants.items():

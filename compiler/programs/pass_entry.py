@@ -41,18 +41,20 @@ class PassEntry(Entry[Kind]):
                  tokens: bool, pool: int = 0, fused: bool = True, standard: bool = False,
                  among: Sequence[Choice] | None = None, answered: bool = True, cache: KvLayout | None = None,
                  contents: Contents | None = None, pages: Pages | None = None, values: int = 0,
-                 lends: Lent | None = None, borrows: Lent | None = None, packed: Halves | None = None) -> None:
+                 lends: Lent | None = None, borrows: Lent | None = None, packed: Halves | None = None,
+                 branches: bool = False) -> None:
         """``among``: mappings; by default all. ``answered``: with the head. ``cache``, ``contents``: where a program
         beside this one has its cache and its constants. ``pages``: rows choose what they attend to. ``values``: least
         probability for which a value is loaded, by list. ``lends``, ``borrows``: as of
         :func:`gemmule.compiler.passes.lower.lower`. ``packed``: the cache may begin with rows of 4 bits, and
-        which of their numbers those are.
+        which of their numbers those are. ``branches``: each row sees rows of the cache of its own.
         """
         super().__init__(config)
         self.kind, self.network, self.among, self.answered = kind, network, among, answered
         self.rows, self.batch, self.context, self.tokens, self.pool = rows, batch, context, tokens, pool
         self.fused, self.standard, self.cache, self.contents = fused, standard, cache, contents
         self.pages, self.values, self.lends, self.borrows, self.packed = pages, values, lends, borrows, packed
+        self.branches = branches
         self.constants: Constants = {}
         self.commit: CommitProgram | None = None
         self.general: GeneralProgram | None = None
@@ -68,7 +70,7 @@ class PassEntry(Entry[Kind]):
         return self.among or choices(
             self.network.graph, self.config, rows=self.rows, batch=self.batch, context=self.context,
             tokens=self.tokens, pool=self.pool, fused=self.fused, standard=self.standard, cache=self.cache,
-            pages=self.pages, values=self.values, packed=self.packed)
+            pages=self.pages, values=self.values, packed=self.packed, branches=self.branches)
 
     def lower(self) -> Lowered:
         return lower(self.network, self.config, self.operators, self.mapping, contents=self.contents,

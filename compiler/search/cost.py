@@ -23,7 +23,7 @@ def cost(program: ModelProgram) -> int:
 
     The program need not be verified: no data moves.
     """
-    most, few = program.max_positions, min(4, program.max_rows)
+    most, few = program.text_positions, min(4, program.max_rows)
     return passes_cost(program, [(count, min(context, most - count)) for count, context in (
         (1, most // 4), (1, most // 2), (few, most // 4))])
 
@@ -44,7 +44,7 @@ def passes_cost(program: ModelProgram, passes: Sequence[tuple[int, int]], pairs:
 
 def prompt_cost(program: ModelProgram) -> int:
     """Cycles of prompts of several lengths, host included, each for as many rows as the longest has."""
-    most = min(PROMPTS[-1], program.max_positions - 1)
+    most = min(PROMPTS[-1], program.text_positions - 1)
     return sum(prompt_cycles(program, rows) * most // rows for rows in sorted({min(n, most) for n in PROMPTS}))
 
 

@@ -45,14 +45,16 @@ def compile_best(network: Network, config: Config, *, effort: int, rows: int, ba
     if effort == 1:
         return compile_network(network, config, notes=notes, **shared)
     graph = network.graph
-    most = min(graph.whole_positions, context or graph.positions)
+    branches = options.get("branches", 0)
+    most = branches or min(graph.whole_positions, context or graph.positions)
     every = _turns(choices(graph, config, rows=rows, batch=batch, context=most, tokens=tokens,
                            pool=options.get("pool", 0), fused=options.get("fused", True),
                            standard=options.get("standard", False), pages=options.get("pages"),
-                           values=options.get("values", 0), packed=options.get("packed")))
+                           values=options.get("values", 0), packed=options.get("packed"), branches=branches > 0))
 
     def make(choice: Choice) -> ModelProgram:
-        return compile_network(network, config, among=[choice], checked=False, **{**shared, "general": False})
+        return compile_network(network, config, among=[choice], checked=False,
+                               **{**shared, "general": branches > 0 and bool(options.get("general"))})
 
     return compile_network(network, config, among=best_choice(every, make, cost, effort, notes), notes=notes, **shared)
 

@@ -38,6 +38,14 @@ from gemmule.sw.commands.shared.sampling import (
     TopPOption,
     VerifyOption,
 )
+from gemmule.sw.commands.shared.searching import (
+    BeamsOption,
+    BestOfOption,
+    EarlyStopOption,
+    PenaltyOption,
+    RankOption,
+    Searching,
+)
 from gemmule.sw.commands.shared.settings import Settings
 from gemmule.sw.commands.shared.texts import QUESTION, read_parts, read_prompt
 from gemmule.sw.decoding.methods import METHODS
@@ -64,6 +72,7 @@ if TYPE_CHECKING:
     from gemmule.sw.commands.shared.decode import Job, Live
     from gemmule.sw.decoding.generation import Generation
     from gemmule.sw.decoding.script import Chatted, Script
+    from gemmule.sw.decoding.stops import Stops
     from gemmule.sw.device.timeline import Timeline
     from gemmule.sw.models.pair import Pair
 
@@ -129,6 +138,11 @@ def generate(
     top_k: TopKOption = None,
     top_p: TopPOption = None,
     verify: VerifyOption = None,
+    beams: BeamsOption = None,
+    length_penalty: PenaltyOption = None,
+    early_stop: EarlyStopOption = False,
+    best_of: BestOfOption = None,
+    rank: RankOption = None,
     launch: LaunchOption = "pass",
     prefill_rows: PrefillOption = None,
     kv_cache: Annotated[str, choice(
@@ -172,13 +186,21 @@ def generate(
       gemmule generate --html build/text.html --trace build/text.json.gz
       gemmule generate --method ar --config edge
       gemmule generate --prune examples/pruning/half.yaml --max-new-tokens 200
+      gemmule generate --beams 4 --length-penalty 0.8
+      gemmule generate --best-of 8 --temperature 0.8 --rank majority
     """
+    searching = Searching(beams=beams, length_penalty=length_penalty, early_stop=early_stop, best_of=best_of, rank=rank)
     settings = Settings(
-        method=method or ("ar" if model not in MODELS and draft_model is None else "draft"),
+        method=method or ("ar" if searching.wanted or (model not in MODELS and draft_model is None) else "draft"),
         method_options=method_options, temperature=temperature, top_k=top_k, top_p=top_p, verify=verify,
         draft_lengths=draft_lengths, launch=launch, prefill_rows=prefill_rows, kv_cache=kv_cache,
         prune=prune, context_overflow=context_overflow, batch=batch, backend=backend, compute=compute, seed=seed)
-    settings.check(baseline, **{"--stream": bool(stream), "--turns": turns is not None, "--prompt": prompt is not None})
+    searching.check(method, settings, {
+        "--turns": turns is not None, "--stream": bool(stream), "--html": html is not None,
+        "--trace": trace is not None, "--draft-model": draft_model is not None,
+        "--skip-zeros": skip_zeros})
+    settings.check(None if searching.wanted else baseline, **{
+        "--stream": bool(stream), "--turns": turns is not None, "--prompt": prompt is not None})
     if not all(strings := stop or []):
         raise InputError("--stop must hold at least one character, not ''; leave it out")
     if system is not None and not chat:
@@ -203,6 +225,11 @@ def generate(
         raise InputError(f"--max-new-tokens must be at least 1, not {max_new_tokens}")
     stops = Stops(frozenset() if ignore_eos else pair.ends, strings, pair.words)
     announce_tokens(max_new_tokens * len(texts), backend, pair.parameters)
+    if searching.wanted:
+        _search(searching, settings, pair, ids[0], stops, out, {
+            "weights": weights, "skip_zeros": skip_zeros, "prompt": texts[0], "chat": chat, "system": system,
+            "stop": strings}, max_new_tokens, baseline is not False, device)
+        return
     timeline: Timeline | None = [] if trace else None
     streamed = batch == 1 and (out.console.is_terminal if stream is None else stream)
     head, title = f"{conditions(device)}; seed {seed}", f"{pair.name} model, {settings.method} on {backend}"
@@ -237,6 +264,19 @@ def generate(
     if record["same_tokens_as_ar"] is False:
         out.print("tokens differ from autoregressive decoding", style="red")
         raise typer.Exit(1)
+
+
+def _search(searching: Searching, settings: Settings, pair: Pair, prompt: list[int], stops: Stops, out: Output,
+            told: dict[str, Any], max_new_tokens: int, baseline: bool, device: Config) -> None:
+    """Several continuations of the prompt as rows of the same passes."""
+    from gemmule.sw.reports.search import print_search
+
+    _, _, record = searching.run(settings, device, pair, prompt, max_new_tokens, stops, baseline)
+    out.write("search", device, {"model": pair.name} | told | record)
+    out.print(f"{conditions(device)}; seed {settings.seed}", style="dim")
+    print_search(out.console, told["prompt"], record,
+                 f"{pair.name} model, {searching.option} on {settings.backend}: {record['prompt_tokens']} prompt "
+                 f"tokens, {len(record['tokens'])} new tokens")
 
 
 def _decoded(job: Job, settings: Settings, device: Config, pair: Pair, baseline: bool | None,

@@ -271,9 +271,10 @@ class InterpretedModel(LoadedModel):
             for by, piece in launches(rows, answered, program, self.prefill, self.narrow, cached):
                 count = int(answered[piece.index[piece.index >= 0]].sum())
                 lengths = [length + done for length, done in zip(cached, piece.before)]
-                step = by.step(piece.rows, count) if places is None else by.step(
+                step = by.step(piece.rows, count, lengths) if places is None else by.step(
                     piece.rows, count, lengths, listed_piece(by, places, lengths, piece))
-                found.append(self._launch(by, step, by.gathered_by(piece.rows, step)))
+                found.append(self._launch(by, step, by.gathered_by(piece.rows, step),
+                                          scattered=by.scattered(piece.rows, lengths)))
             return found
         if self.sampled and want.only_logits and layers == self.network.graph.layers:
             for piece in pieces(rows, program.max_rows, program.batch, cached):
@@ -287,15 +288,18 @@ class InterpretedModel(LoadedModel):
         general.check_top(want.top)
         for piece in pieces(rows, program.max_rows, program.batch, cached):
             count = int(answered[piece.index[piece.index >= 0]].sum())
-            step = program.general_step(piece.rows, [n + done for n, done in zip(cached, piece.before)],
-                                        (0, layers), Answers(rows=count, logits=want.logits, top=want.top > 0))
-            found.append(self._launch(general, step, program.gathered(piece.rows, general.commands)))
+            lengths = [n + done for n, done in zip(cached, piece.before)]
+            step = program.general_step(piece.rows, lengths, (0, layers),
+                                        Answers(rows=count, logits=want.logits, top=want.top > 0))
+            found.append(self._launch(general, step, program.gathered(piece.rows, general.commands),
+                                      scattered=program.scattered(piece.rows, lengths)))
         return found
 
-    def _launch(self, program: Program, step: Step, gathered: dict[int, np.ndarray], passes: int = 1) -> Result:
+    def _launch(self, program: Program, step: Step, gathered: dict[int, np.ndarray], passes: int = 1,
+                scattered: np.ndarray | None = None) -> Result:
         assert self.timer is not None
         self.timer.load(program.launch(self.name, NO_DRAM, step.registers))
-        result = self.timer.run(timing_only=True, indices=gathered)
+        result = self.timer.run(timing_only=True, indices=gathered, scattered=scattered)
         if self.ledger:
             self.ledger.launch(self.name, result, program.commands, passes=passes,
                                answers=not isinstance(program, PrefillProgram))

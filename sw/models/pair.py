@@ -35,6 +35,7 @@ from gemmule.sw.errors import InputError
 from gemmule.sw.kv.pruning import Pruning
 from gemmule.sw.limits import DEFAULT, MODELS, MODELS_FOLDER, SMALL, resolve_pair
 from gemmule.sw.models import bundled_models as text
+from gemmule.sw.models.branching import Branching
 from gemmule.sw.models.bundled import FILES
 from gemmule.sw.models.one_pass import OnePassFile, one_pass_drafter, one_pass_path
 from gemmule.sw.models.published import PUBLISHED, published_file
@@ -74,13 +75,14 @@ class Place(Protocol):
     program for prompts; 0: without one; None: as many as pay. ``pruning``: with the programs that choose rows.
     ``lend``, ``borrow``: as of :func:`gemmule.compiler.compile.compile_network`, of one sequence. ``context``:
     positions of a text, by default the network's; ``pool``: rows of a cache that the texts of a batch share in pages.
-    ``narrow``: with the programs for fewer rows or positions, where they pay.
+    ``narrow``: with the programs for fewer rows or positions, where they pay. ``branches``: a cache for several texts
+    that begin alike.
     """
 
     def __call__(self, config: Config, base: int, general: bool = False, looped: bool = False, batch: int = 1,
                  rows: int | None = None, prefill: int | None = 0, pruning: Pruning | None = None, lend: int = 0,
                  borrow: Lender | None = None, context: int | None = None, pool: int = 0,
-                 narrow: bool = True) -> Placed: ...
+                 narrow: bool = True, branches: Branching | None = None) -> Placed: ...
 
 
 @dataclass(frozen=True)
@@ -281,14 +283,16 @@ class _Imported:
     def __init__(self, path: Path, file: ModelFile, *, shown: str, bundled: bool = False) -> None:
         self.path, self.file, self.shown, self.bundled = path, file, shown, bundled
         self.kept: dict[tuple[Config, int, bool, bool, int, int, int | None, tuple[int, int] | None, Pages | None,
-                              int, Halves | None, int, Lender | None, int | None, int, bool], Placed] = {}
+                              int, Halves | None, int, Lender | None, int | None, int, bool, Branching | None],
+                        Placed] = {}
 
     def __call__(self, config: Config, base: int, general: bool = False, looped: bool = False, batch: int = 1,
                  rows: int | None = None, prefill: int | None = 0, pruning: Pruning | None = None, lend: int = 0,
                  borrow: Lender | None = None, context: int | None = None, pool: int = 0,
-                 narrow: bool = True) -> Placed:
+                 narrow: bool = True, branches: Branching | None = None) -> Placed:
         graph = self.file.network.graph
-        rows = rows or (most_rows if lend or borrow else default_rows)(graph, config)  # trees of drafters are large
+        rows = rows or (branches.rows(graph, config, self.shown) if branches else  # trees of drafters are large
+                        (most_rows if lend or borrow else default_rows)(graph, config))
         pages = pruning.pages if pruning else None
         always = (pruning.first, pruning.last) if pruning and pruning.selects else None
         values = (pruning.values if pruning else None) or 0
@@ -297,7 +301,7 @@ class _Imported:
             raise InputError(f"--prefill-rows {prefill} does not go with rows that choose pages (score: pages), which "
                              "pass prompts as all rows: use --prefill-rows 0")
         key = (config, base, general, looped, batch, rows, prefill, always, pages, values, packed, lend, borrow,
-               context, pool, narrow)
+               context, pool, narrow, branches)
         if key not in self.kept:
             try:
                 if not choices(graph, config, rows=rows, batch=batch, context=context or graph.whole_positions,
@@ -308,13 +312,14 @@ class _Imported:
             with working(f"compiling {self.shown} for {config.name}", least=1.0):
                 try:
                     placed = self._with_pages(config, base, rows, pages) if pages else self._place(
-                        config, base, rows, general, looped, batch, values, packed, lend, borrow, context, pool)
+                        config, base, rows, general, looped, batch, values, packed, lend, borrow, context, pool,
+                        branches)
                 except CompileError as error:
                     raise (InputError(f"--prune: {error}") if pages or values or packed else
                            self._refused(config, error)) from None
                 if not pages:
                     placed = self._with_prefill(placed, prefill)
-                    placed = self._with_narrow(placed) if narrow else placed
+                    placed = self._with_narrow(placed) if narrow and not branches else placed
                 if general and lend:
                     placed = self._with_sampled(placed)
                 self.kept[key] = self._with_selection(placed, *always) if always else placed
@@ -332,10 +337,13 @@ class _Imported:
         return Placed(network, program, program.fill(network))
 
     def _place(self, config: Config, base: int, rows: int, general: bool, looped: bool, batch: int, values: int,
-               packed: Halves | None, lend: int, borrow: Lender | None, context: int | None, pool: int) -> Placed:
+               packed: Halves | None, lend: int, borrow: Lender | None, context: int | None, pool: int,
+               branches: Branching | None) -> Placed:
         network, effort = self.file.network, default_effort(self.file.network.graph)
         beside: dict[str, Any] = {name: value for name, value in (
             ("lend", lend), ("borrow", borrow), ("packed", packed), ("context", context), ("pool", pool)) if value}
+        if branches:
+            beside["branches"] = branches.cache_rows(network.graph)
         if looped:
             loop = loop_kept(network, self.file.sha256, config, effort=effort, rows=rows, base_address=base)
             return Placed(network, loop.single, loop.fill(network), loop)

@@ -1,0 +1,1 @@
+"""Attention over a cache that holds rows of several texts."""

@@ -1,0 +1,1 @@
+"""Programs over a cache that holds rows of several texts."""

@@ -1,0 +1,1 @@
+"""Search: several continuations of one prompt as rows of the same launches."""
