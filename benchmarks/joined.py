@@ -42,10 +42,7 @@ from gemmule.sw.step import Want
 from gemmule.sw.text.chat import Template
 
 CONFIG, NAME = "base", "smollm2"
-METHODS: dict[str, tuple[str, dict[str, int]]] = {
-    "pld": ("pld", {}), "parallel, chain": ("parallel", {"parallel_top": 1}), "parallel": ("parallel", {}),
-    "joined": ("joined", {})}
-"""By name, the method and its options."""
+METHODS = ("parallel", "joined")
 Record = dict[str, Any]
 
 
@@ -78,24 +75,24 @@ def measured(session: Session, requests: dict[str, list[int]], texts: dict[str, 
         text = [*prompt, *answer]
         told = Lending(text, model, hidden_rows(model.network, Rows.chain(text, model.first), tuple(model.lent.rows)))
 
-        def run(method: str, options: dict[str, int], told: Lending | None, prompt: list[int] = prompt) -> Generation:
+        def run(method: str, told: Lending | None, prompt: list[int] = prompt) -> Generation:
             model.interpreter, model.cache = real
             if told:
                 model.interpreter, model.cache = told, Cache(model.network.graph)  # type: ignore[assignment]
                 model.cache.width = {}
-            return session.generate(method, prompt, TOKENS, stop=ends, options=options)
+            return session.generate(method, prompt, TOKENS, stop=ends)
 
         row: Record = {"request": request, "category": category, "prompt_tokens": len(prompt),
                        "new_tokens": len(answer), "distinct_4grams": distinct(answer, 4)}
-        plain = run("ar", {}, told)
+        plain = run("ar", told)
         costs = _costs(model, len(prompt) + len(answer) // 2)
-        for name, (method, options) in METHODS.items():
-            made = run(method, options, told)
+        for method in METHODS:
+            made = run(method, told)
             if made.tokens != answer:
-                raise SystemExit(f"{request}: {name} must give the greedy text, which it does not")
-            row[name] = _row(made, plain, costs)
+                raise SystemExit(f"{request}: {method} must give the greedy text, which it does not")
+            row[method] = _row(made, plain, costs)
         if category not in seen:
-            other = run("joined", {}, None)
+            other = run("joined", None)
             if (other.tokens, other.ledger.cycles) != (answer, row["joined"]["cycles"]):
                 raise SystemExit(f"{request}: the text as told must take the cycles of the interpreter's run")
         seen.add(category)
