@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from gemmule.sw.decoding.tree import Tree
 
-__all__ = ["Branches", "Follow", "grow"]
+__all__ = ["Branches", "Follow", "grow", "in_depth"]
 
 S = TypeVar("S")
 Follow = Callable[[S], Iterable[tuple[int, float, S]]]
@@ -44,13 +44,13 @@ def grow(pending: int, most: int, place: S, follow: Follow[S], least: float = 0.
         parents.append(parent)
         chances.append(-chance)
         reach(len(tokens) - 1, behind)
-    return Branches(_in_depth(tokens, parents), sum(chances[1:]))
+    return Branches(in_depth(tokens, parents, chances), sum(chances[1:]))
 
 
-def _in_depth(tokens: list[int], parents: list[int]) -> Tree:
+def in_depth(tokens: list[int], parents: list[int], chances: list[float]) -> Tree:
     """Each node right behind its parent's likelier branches: the likeliest path then stands in the cache as it stays.
 
-    Nodes come with the likelier of two children first.
+    Nodes come with the likelier of two children first; ``chances``: of the paths to them.
     """
     children: list[list[int]] = [[] for _ in tokens]
     for node, parent in enumerate(parents[1:], 1):
@@ -61,4 +61,5 @@ def _in_depth(tokens: list[int], parents: list[int]) -> Tree:
         ordered.append(node := waiting.pop())
         waiting += reversed(children[node])
     place = {node: number for number, node in enumerate(ordered)}
-    return Tree([tokens[node] for node in ordered], [place.get(parents[node], -1) for node in ordered])
+    return Tree([tokens[node] for node in ordered], [place.get(parents[node], -1) for node in ordered],
+                chances=[chances[node] for node in ordered])

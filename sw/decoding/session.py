@@ -55,6 +55,9 @@ def _refuse(backend: str | Opener, pair: Pair, *, general: bool, launch: str, in
         InputError: it has.
     """
     looped = launch != "pass"
+    if looped and general:
+        raise InputError(f"--launch {launch} takes greedy tokens alone, not a temperature or a method that asks for "
+                         "more, such as draft-tree and recycling: drop one of the two")
     if looped and batch > 1:
         raise InputError(f"--launch {launch} takes one text a launch, not a --batch: drop one of the two")
     if interpreted and (backend != "model" or looped):
@@ -68,8 +71,8 @@ def _refuse(backend: str | Opener, pair: Pair, *, general: bool, launch: str, in
                          "the two")
     if pruning and pruning.pages and general:
         raise InputError("--prune with score: pages takes greedy decoding by methods that run whole passes: drop the "
-                         "temperature, take another --method than layerskip, recycling and chooser, and no "
-                         "--draft-lengths confidence")
+                         "temperature, take another --method than layerskip, draft-tree, recycling and "
+                         "chooser, and no --draft-lengths confidence")
     if one_pass and (batch > 1 or looped or pruning):
         what = f"--batch {batch}" if batch > 1 else f"--launch {launch}" if looped else "--prune"
         raise InputError(f"--method parallel takes one text with its whole cache, a pass a launch, not {what}: drop "

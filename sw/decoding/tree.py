@@ -40,6 +40,7 @@ class Tree:
         parent: parent node per node; -1 for node 0.
         weights: what a node's token was drawn by, integers [vocab] by node; none where chance had no part in it.
         extra: rows behind the nodes, whose answers stand behind theirs; nodes and they are within the budget together.
+        chances: of the path to each node, as the drafter takes it; none where it has no idea.
 
     Raises:
         ValueError: a node is not behind its parent, or another than node 0 has none; an extra row sees one behind it.
@@ -49,6 +50,7 @@ class Tree:
     parent: list[int]
     weights: Mapping[int, np.ndarray] = field(default_factory=dict)
     extra: Sequence[Extra] = ()
+    chances: Sequence[float] = ()
 
     def __post_init__(self) -> None:
         if len(self.parent) != len(self.tokens) or self.parent[:1] != [-1]:

@@ -137,8 +137,8 @@ class Method:
     labels: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(r"[a-z][a-z0-9_]*", self.name) or self.name in RESERVED:
-            raise InputError(f"a method's name must be lower-case letters, digits and _, and none of "
+        if not re.fullmatch(r"[a-z][a-z0-9_-]*", self.name) or self.name in RESERVED:
+            raise InputError(f"a method's name must be lower-case letters, digits, _ and -, and none of "
                              f"{', '.join(RESERVED)}, not {self.name!r}")
         for option in self.every_option():
             if option.default is not None:

@@ -1,0 +1,154 @@
+"""A smaller model drafts a tree: several tokens behind each of its likeliest paths (SpecInfer, EAGLE-2).
+
+Miao et al. 2024; Li et al. 2024. The first pass of a step answers behind the text with the ``--draft-tree-top`` largest
+logits. Each pass more goes over a tree: of the best candidates so far, by the product of the draft's probabilities on
+their paths, the ``--draft-tree-width`` best that have nothing behind them get candidates of their own. A pass goes over
+their ancestors once more, because rows of the cache are seen by all; as few rows cost what one costs, that is free. The
+best candidates of all, as many as a pass of the target verifies, are proposed.
+
+Drafting ends after ``--draft-tree-depth`` passes, or when another one would not pay: no path is likely enough that
+what follows it displaced a candidate, or the tokens that may be won are worth less than the pass takes, measured in
+cycles of the step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from heapq import nlargest
+from math import exp
+from typing import TYPE_CHECKING
+
+from gemmule.sw.decoding.branches import in_depth
+from gemmule.sw.decoding.methods.method import DRAFT, Method, Option, Request
+from gemmule.sw.decoding.paced import Paced
+from gemmule.sw.decoding.tree import Tree
+from gemmule.sw.errors import InputError
+from gemmule.sw.limits import DRAFTS, Range
+
+if TYPE_CHECKING:
+    from gemmule.compiler.ir import Rows
+    from gemmule.config import Host
+    from gemmule.sw.decoding.lengths import Lengths
+    from gemmule.sw.device.runtime import LoadedModel
+    from gemmule.sw.step import Asking, Forward
+
+__all__ = ["METHOD", "DraftTree"]
+
+
+@dataclass(eq=False)
+class Candidate:
+    """A token behind a path; ``chance``: of the whole path, by the draft."""
+
+    token: int
+    parent: Candidate | None
+    chance: float
+    asked: bool = False
+    """Whether the draft was asked what follows."""
+
+    def path(self) -> list[Candidate]:
+        """From the first candidate to this one."""
+        return [*(self.parent.path() if self.parent else ()), self]
+
+
+class DraftTree(Paced):
+    """A smaller model drafts a tree, greedily whatever the rule: a fixed candidate is verified by any."""
+
+    def __init__(self, model: LoadedModel, lengths: Lengths | int, host: Host | None = None, *, top: int = 4,
+                 width: int = 3, depth: int = 7, kept: bool = True) -> None:
+        """``lengths``: candidates of a step; ``top``: behind one path; ``width``: paths that a pass answers behind;
+        ``depth``: passes of a step at most; ``kept``: the KV cache keeps rows.
+        """
+        super().__init__(lengths, host)
+        self.cache, self.top, self.width, self.depth = model.kv(kept=kept), top, width, depth
+        self.scale, self.rows = model.logit_scale, model.program.max_rows
+        self._first, self._asked = 0.0, 0
+        """Chances of the likeliest token behind the paths that were asked, added up, and how many those are."""
+
+    def begin(self, ids: list[int], dropped: int = 0) -> Asking[None]:
+        if self.cache.kept:
+            yield from self.cache.begin(ids)
+
+    def propose(self, ids: list[int], budget: int) -> Asking[Tree]:
+        from gemmule.sw.step import Want
+
+        most, found = min(self.lengths.most(), budget), list[Candidate]()
+        if most:
+            out = yield from self.cache.chain(ids, Want(last=1, top=self.top))
+            found += self._behind(None, out, 0)
+        for _ in range(1, self.depth if most else 0):
+            paths = self._worth(nlargest(most, found, key=lambda one: one.chance), most)
+            if not paths:
+                break
+            out = yield from self.cache.branches(_rows(paths, len(ids)), Want(last=len(paths), top=self.top))
+            self.costs.draft = out.cycles + self.host.launch_cycles
+            for place, path in enumerate(paths):
+                found += self._behind(path, out, place)
+        best = nlargest(most, found, key=lambda one: one.chance)
+        self.drafted = len(best)
+        place = {one: number for number, one in enumerate(best, 1)}
+        return in_depth([ids[-1], *(one.token for one in best)],
+                        [-1, *(place[one.parent] if one.parent else 0 for one in best)],
+                        [1.0, *(one.chance for one in best)])
+
+    def _behind(self, path: Candidate | None, out: Forward, place: int) -> list[Candidate]:
+        """The likeliest tokens behind a path; their chances are of the largest logits alone."""
+        assert out.top is not None
+        logits = out.top.logits[place][:self.top].tolist()
+        weights = [exp((logit - logits[0]) * self.scale) for logit in logits]
+        before = path.chance if path else 1.0
+        self._first, self._asked = self._first + 1 / sum(weights), self._asked + 1
+        if path:
+            path.asked = True
+        return [Candidate(token, path, before * weight / sum(weights))
+                for token, weight in zip(out.top.tokens[place].tolist(), weights)]
+
+    def _worth(self, best: list[Candidate], most: int) -> list[Candidate]:
+        """The paths that the next pass answers behind; none where it would not pay.
+
+        ``best``: the candidates that would be proposed now, falling.
+        """
+        paths: list[Candidate] = []
+        rows: set[Candidate] = set()
+        for one in best:
+            more = rows.union(one.path())
+            if not one.asked and len(paths) < self.width and len(more) <= self.rows:
+                paths.append(one)
+                rows = more
+        likely, least = self._first / self._asked, [0.0] * (most - len(best)) + [one.chance for one in reversed(best)]
+        won = sum(max(0.0, path.chance * likely - floor) for path, floor in zip(paths, least))
+        tokens = 1 + sum(one.chance for one in best)
+        step = self.costs.of(most + 1) + self.costs.step if self.costs.verify else 0.0
+        return paths if won > (tokens * self.costs.draft / step if step else 0.0) else []
+
+
+def _rows(paths: list[Candidate], first: int) -> Rows:
+    """Paths and their ancestors behind a text of so many tokens, the paths' own rows last, in their order."""
+    from gemmule.compiler.ir import Rows
+
+    before = {one: None for path in paths for one in path.path()[:-1]}
+    ordered = [*before, *paths]
+    place = {one: number for number, one in enumerate(ordered)}
+    return Rows.tree([one.token for one in ordered], [place[one.parent] if one.parent else -1 for one in ordered],
+                     first)
+
+
+def _make(request: Request) -> DraftTree:
+    if request.draft is None:
+        raise InputError("--method draft-tree needs a draft model: give --draft-model FILE, or --method ar")
+    options = request.options
+    return DraftTree(request.draft, request.lengths, request.host, top=options["draft_tree_top"],
+                     width=options["draft_tree_width"], depth=options["draft_tree_depth"], kept=request.kept)
+
+
+METHOD = Method(
+    name="draft-tree", make=_make, needs_draft=True, needs_general=True, scheduled=False, labels=(DRAFT,),
+    says="where a small model proposes a tree of its likeliest tokens and the large one verifies",
+    drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=15, help="Tokens drafted per step.",
+                  otherwise="as many as a pass verifies"),
+    options=(
+        Option(name="--draft-tree-top", limits=Range(1, 8, "tokens"), default=4,
+               help="Candidates behind one path, the draft's largest logits."),
+        Option(name="--draft-tree-width", limits=Range(1, 15, "paths"), default=3,
+               help="Paths that one pass of the draft answers behind."),
+        Option(name="--draft-tree-depth", limits=Range(1, 15, "passes"), default=7,
+               help="Passes of the draft in a step, at most.")))
