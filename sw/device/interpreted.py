@@ -14,7 +14,6 @@ import numpy as np
 from gemmule.compiler.ir import Borrowed, Cache, IntegerInterpreter, Network, Pages, Rows, layer_part, residuals
 from gemmule.compiler.ir.float_interpreter import Observer
 from gemmule.compiler.program import NO_DRAM, Program, Step
-from gemmule.compiler.programs.general_program import Answers
 from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.compiler.programs.prefill import PrefillProgram
 from gemmule.sim.result import Result
@@ -22,7 +21,7 @@ from gemmule.sim.simulator import Simulator
 from gemmule.sw.device.answers import largest
 from gemmule.sw.device.forward import Caches, answered_rows, append_rows
 from gemmule.sw.device.ledger import Ledger
-from gemmule.sw.device.pieces import launches, pieces
+from gemmule.sw.device.planned import planned_launches
 from gemmule.sw.device.runtime import LoadedModel
 from gemmule.sw.errors import InputError
 from gemmule.sw.kv.text import TextKV
@@ -224,22 +223,7 @@ class InterpretedModel(LoadedModel):
     def _launches(self, rows: Rows, want: Want, answered: np.ndarray, cached: Sequence[int],
                   layers: int) -> list[Result]:
         """The launches that the device would run."""
-        program, found = self.program, []
-        if want.plain and layers == self.network.graph.layers:
-            for by, piece in launches(rows, answered, program, self.prefill, self.narrow, cached):
-                count = int(answered[piece.index[piece.index >= 0]].sum())
-                found.append(self._launch(by, by.step(piece.rows, count), by.gathered(piece.rows)))
-            return found
-        general = program.general
-        if general is None:
-            raise ValueError(f"{self.name}: logits need the general program: compile with general=True")
-        general.check_top(want.top)
-        for piece in pieces(rows, program.max_rows, program.batch, cached):
-            count = int(answered[piece.index[piece.index >= 0]].sum())
-            step = program.general_step(piece.rows, [n + done for n, done in zip(cached, piece.before)],
-                                        (0, layers), Answers(rows=count, logits=want.logits, top=want.top > 0))
-            found.append(self._launch(general, step, program.gathered(piece.rows, general.commands)))
-        return found
+        return [self._launch(*one) for one in planned_launches(self, rows, want, answered, cached, layers)]
 
     def _launch(self, program: Program, step: Step, gathered: dict[int, np.ndarray], passes: int = 1) -> Result:
         assert self.timer is not None

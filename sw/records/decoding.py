@@ -122,6 +122,7 @@ class Generate(Record):
     top_p: float | None
     verify: Literal["greedy", "match", "rejection"]
     draft_lengths: Literal["constant", "heuristic", "confidence", "cost"]
+    adaptive: bool = Field(default=False, description="each step drafted and verified as many candidates as pay")
     launch: Literal["pass", "draft", "step"] = Field(
         description="content of one launch: a pass, all drafts of a step, or the whole step: drafts and verification")
     prefill_rows: int | None = Field(description="rows per launch of a prompt, as requested; null: chosen by cost")
@@ -250,6 +251,9 @@ class BenchRow(BaseModel):
     cycles_of_theory: float | None = Field(description="expected cycles per step divided by measured ones")
     verify_cost: float | None = Field(
         description="cycles of a target pass divided by those of a pass in autoregressive decoding")
+    break_even: float | None = Field(
+        default=None, description="acceptance (alpha) below which so many drafts at this cost lose, prompt excluded; "
+                                  "null: nothing was drafted")
 
 
 class BestLength(BaseModel):
@@ -263,6 +267,14 @@ class BestLength(BaseModel):
     speedup_over_ar: float = Field(description="mean speed-up with that length, prefill and host included")
     foretold: int = Field(description="the best length according to acceptance by position and the costs of passes")
     foretold_speedup: float = Field(description="predicted speed-up with that length, prompt excluded")
+
+
+class PassCosts(BaseModel):
+    """What passes of the target cost by rows, host included."""
+
+    cached: int = Field(description="tokens behind which the passes are")
+    cycles: list[float] = Field(description="of a pass over 1, 2, 3, .. rows, as many as it takes at most")
+    rows: int = Field(description="most rows that cost at most 1.03 times one row")
 
 
 class BenchPrompt(BaseModel):
@@ -286,6 +298,7 @@ class Bench(Record):
     seed: int
     max_new_tokens: int
     launch: Literal["pass", "draft", "step"]
+    adaptive: bool = Field(default=False, description="each step drafted and verified as many candidates as pay")
     prefill_rows: int | None = Field(description="rows per launch of a prompt, as requested; null: chosen by cost")
     batch: int = Field(description="prompts of a category that shared the passes")
     top_k: int | None
@@ -295,6 +308,8 @@ class Bench(Record):
         default_factory=dict, description="the own options of each method; null: the method decides")
     rows: list[BenchRow]
     best: list[BestLength] = Field(description="for each method with several draft lengths, by category")
+    pass_costs: list[PassCosts] = Field(
+        default_factory=list, description="of the target, behind contexts from the shortest prompt to the longest text")
     resident: Resident
     prompts: list[BenchPrompt]
 

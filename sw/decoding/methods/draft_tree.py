@@ -59,10 +59,13 @@ class DraftTree(Paced):
         ``depth``: passes of a step at most; ``kept``: the KV cache keeps rows.
         """
         super().__init__(lengths, host)
-        self.cache, self.top, self.width, self.depth = model.kv(kept=kept), top, width, depth
-        self.scale, self.rows = model.logit_scale, model.program.max_rows
+        self.model, self.cache = model, model.kv(kept=kept)
+        self.top, self.width, self.depth = top, width, depth
         self._first, self._asked = 0.0, 0
         """Chances of the likeliest token behind the paths that were asked, added up, and how many those are."""
+
+    def drafting(self, count: int) -> int:
+        return min(count, self.depth) * self.model.program.graph.parameters
 
     def begin(self, ids: list[int], dropped: int = 0) -> Asking[None]:
         if self.cache.kept:
@@ -85,16 +88,16 @@ class DraftTree(Paced):
                 found += self._behind(path, out, place)
         best = nlargest(most, found, key=lambda one: one.chance)
         self.drafted = len(best)
-        place = {one: number for number, one in enumerate(best, 1)}
+        number = {one: node for node, one in enumerate(best, 1)}
         return in_depth([ids[-1], *(one.token for one in best)],
-                        [-1, *(place[one.parent] if one.parent else 0 for one in best)],
+                        [-1, *(number[one.parent] if one.parent else 0 for one in best)],
                         [1.0, *(one.chance for one in best)])
 
     def _behind(self, path: Candidate | None, out: Forward, place: int) -> list[Candidate]:
         """The likeliest tokens behind a path; their chances are of the largest logits alone."""
         assert out.top is not None
         logits = out.top.logits[place][:self.top].tolist()
-        weights = [exp((logit - logits[0]) * self.scale) for logit in logits]
+        weights = [exp((logit - logits[0]) * self.model.logit_scale) for logit in logits]
         before = path.chance if path else 1.0
         self._first, self._asked = self._first + 1 / sum(weights), self._asked + 1
         if path:
@@ -111,7 +114,7 @@ class DraftTree(Paced):
         rows: set[Candidate] = set()
         for one in best:
             more = rows.union(one.path())
-            if not one.asked and len(paths) < self.width and len(more) <= self.rows:
+            if not one.asked and len(paths) < self.width and len(more) <= self.model.program.max_rows:
                 paths.append(one)
                 rows = more
         likely, least = self._first / self._asked, [0.0] * (most - len(best)) + [one.chance for one in reversed(best)]

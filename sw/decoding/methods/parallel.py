@@ -32,6 +32,9 @@ class OnePassDrafter(Paced):
         super().__init__(lengths, host)
         self.drafter, self.cache = drafter, drafter.model.kv(kept=kept)
 
+    def drafting(self, count: int) -> int:
+        return self.drafter.model.program.graph.parameters
+
     def begin(self, ids: list[int], dropped: int = 0) -> Asking[None]:
         if self.cache.kept and len(ids) > 1:
             yield from self.cache.begin(ids[1:])

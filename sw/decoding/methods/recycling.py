@@ -68,6 +68,9 @@ class Recycling(Drafter):
         self.tree = grow(ids[-1], min(self.most, budget), ids[-1], self.table.follow).tree
         return self.tree
 
+    def trimmed(self, tree: Tree) -> None:
+        self.tree = tree
+
     def observe(self, out: Forward, path: list[int], new: list[int]) -> None:
         assert out.top is not None
         self.table.take(self.tree.tokens, out.top.tokens)
