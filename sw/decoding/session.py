@@ -206,6 +206,7 @@ class Session:
             draft=self.draft and self.draft.charging(ledger), target=self.target.charging(ledger, DRAFT), cache=cache,
             lengths=LENGTHS[lengths](count), ends=stops.tokens, rule=rule, host=self.config.host, kept=kept,
             options=values, memory=self.memories.setdefault(way, {}),
+            curve=None if self.pruning or self.target.program.batch > 1 else self.curve,
             one_pass=self.one_pass and replace(self.one_pass, model=self.one_pass.model.charging(ledger))))
         if adaptive and method != "ar":
             drafter = self._adaptive(drafter, rule, ledger, kept)

@@ -14,9 +14,6 @@ from gemmule.sw.step import Want
 
 __all__ = ["CHEAP", "CostCurve", "free_rows"]
 
-GRAIN = 32
-"""Cached rows between contexts that are run; between two of them costs lie on a line."""
-
 CHEAP = 1.03
 """Cycles over those of one row up to which a pass over several counts as free."""
 
@@ -29,15 +26,21 @@ class CostCurve:
         self._timer = Simulator(self.config, dram_bytes=1)
         self._found: dict[tuple[object, ...], int] = {}
 
-    def of(self, rows: int, cached: int, want: Want) -> float:
-        """Of a pass over so many rows, all of them answered as wanted, behind so many cached tokens."""
-        last = self.model.program.max_positions - self.model.program.graph.prefix - rows
-        low = min(cached // GRAIN * GRAIN, last)
-        high = min(low + GRAIN, last)
-        before, behind = (self._at(rows, at, want) for at in (low, high))
-        return before + (behind - before) * (cached - low) / max(1, high - low)
+    def of(self, rows: int, cached: int, want: Want) -> int:
+        """Of a pass over so many rows, all of them answered as wanted, behind so many cached tokens.
 
-    def row_costs(self, cached: int) -> list[float]:
+        Where they do not fit the context: behind as many as do.
+        """
+        graph = self.model.program.graph
+        cached = min(cached, self.model.program.max_positions - graph.prefix - rows)
+        key = (rows, cached, want)
+        if key not in self._found:
+            made = Rows.chain([token * 7 % graph.vocab for token in range(rows)], cached).behind(graph.prefix)
+            self._found[key] = sum(self._launch(*one) for one in planned_launches(
+                self.model, made, want, np.ones(rows, dtype=bool), [graph.prefix + cached], graph.layers))
+        return self._found[key]
+
+    def row_costs(self, cached: int) -> list[int]:
         """Of greedy passes over 1, 2, 3, .. rows, as many as a launch takes, behind so many cached tokens."""
         return [self.of(rows, cached, Want()) for rows in range(1, self.model.program.max_rows + 1)]
 
@@ -48,7 +51,7 @@ class CostCurve:
         if program.commit is None or rows < 1:
             return 0
         first = program.graph.prefix
-        at = first + min(cached // GRAIN * GRAIN, program.max_positions - first - rows - 2)
+        at = first + min(cached, program.max_positions - first - rows - 2)
         key = ("move", rows, at)
         if key not in self._found:
             path = [0, *range(2, rows + 2)]
@@ -56,18 +59,6 @@ class CostCurve:
             assert step is not None, "the path is not in place"
             self._found[key] = self._launch(program.commit, step, program.commit.gathered(at, path))
         return self._found[key]
-
-    def _at(self, rows: int, cached: int, want: Want) -> int:
-        key = (rows, cached, want)
-        if key not in self._found:
-            self._found[key] = self._pass(rows, cached, want)
-        return self._found[key]
-
-    def _pass(self, rows: int, cached: int, want: Want) -> int:
-        graph = self.model.program.graph
-        made = Rows.chain([token * 7 % graph.vocab for token in range(rows)], cached).behind(graph.prefix)
-        return sum(self._launch(*one) for one in planned_launches(
-            self.model, made, want, np.ones(rows, dtype=bool), [graph.prefix + cached], graph.layers))
 
     def _launch(self, program: Program, step: Step, gathered: dict[int, np.ndarray]) -> int:
         self._timer.load(program.launch(self.model.name, NO_DRAM, step.registers))

@@ -10,7 +10,7 @@ from gemmule.sw.decoding.methods import METHODS
 from gemmule.sw.limits import check_choice
 from gemmule.sw.records.record import Record
 
-__all__ = ["Bench", "Generate", "Prune"]
+__all__ = ["Bench", "Generate", "Prune", "TreeShape"]
 
 
 def _known(name: str) -> str:
@@ -312,6 +312,27 @@ class Bench(Record):
         default_factory=list, description="of the target, behind contexts from the shortest prompt to the longest text")
     resident: Resident
     prompts: list[BenchPrompt]
+
+
+class TreeShape(Record):
+    """`gemmule tree`: ranks of candidates, costs of rows, and the tree with the most tokens a cycle."""
+
+    model: str
+    method: Literal["draft-tree", "recycling"]
+    prompts: int
+    counted: int = Field(description="texts that count: those that do not loop, or all, where all do")
+    max_new_tokens: int
+    cached: int = Field(description="tokens behind which costs are told")
+    tried: list[int] = Field(description="candidates behind accepted ones, by rank, the likeliest first")
+    right: list[int] = Field(description="of them, those that were accepted")
+    ranks: list[float] = Field(description="share that was accepted; no rank more than the one before")
+    row_cycles: list[float] = Field(description="of a step that verifies 1, 2, 3, .. rows, host included")
+    level_cycles: float = Field(description="of a draft model's pass for a level; 0: there is none")
+    plain_cycles: float = Field(description="of a step of autoregressive decoding")
+    tokens: float = Field(description="expected of a step with the tree")
+    cycles: float = Field(description="of such a step")
+    gain: float = Field(description="tokens a cycle over those of autoregressive decoding")
+    places: list[list[int]] = Field(description="candidates by the ranks on their paths, from 0, the likeliest first")
 
 
 class DenseNumbers(BaseModel):

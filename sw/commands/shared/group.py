@@ -17,6 +17,7 @@ __all__ = ["COMMANDS", "app", "command_of"]
 COMMANDS = {
     "generate": "Generate text with a bundled model; report the cycles.",
     "bench": "Decode held-out prompts by several methods; compare.",
+    "tree": "Find the tree of candidates with the most tokens a cycle.",
     "import": "Quantise a Hugging Face checkpoint for the device.",
     "compile": "Compile an imported model; show what every pass produced.",
     "run": "Run a workload on the device.",
