@@ -38,9 +38,9 @@ HORIZON = 64
 """Tokens that a text is taken to have at least."""
 FADE = 0.99
 """Weight of what is known of a drafter, for each step that leaves it out."""
-FORGET, PRIOR, FIRST = 0.97, 2.0, 0.6
+FORGET, PRIOR, FIRST, NEXT = 0.97, 2.0, 0.6, 0.8
 """Of what candidates won before: weight of a step for each later one; how many observations the prior counts as, and
-which share of them was right."""
+which share of them was right, of first candidates and of later ones, behind a right one."""
 RISK = 0.25
 """Of the cycles that may be lost, those that a step may lose, unless it drafts a single token."""
 OVERHEAD = 1.5
@@ -78,9 +78,10 @@ class Won:
 
     def expected(self) -> list[float]:
         """Tokens that 0, 1, 2, .. candidates win."""
-        found, chance = [0.0], 1.0
+        found, chance, prior = [0.0], 1.0, FIRST
         for tried, right in zip(self.tried, self.right):
-            chance *= (right + PRIOR * FIRST) / (tried + PRIOR)
+            chance *= (right + PRIOR * prior) / (tried + PRIOR)
+            prior = NEXT
             found.append(found[-1] + chance)
         return found
 
