@@ -51,9 +51,9 @@ def tree(
 
     from gemmule.io.progress import counting
     from gemmule.sw.benches.ranks import count_ranks
+    from gemmule.sw.decoding.adaptive.shapes import cost_shape, drawn
     from gemmule.sw.decoding.methods import METHODS as KNOWN
     from gemmule.sw.decoding.session import Session
-    from gemmule.sw.decoding.shapes import cost_shape, drawn
     from gemmule.sw.device.cost_curve import CostCurve
     from gemmule.sw.device.interpreted import interprets
     from gemmule.sw.errors import InputError

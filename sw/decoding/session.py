@@ -14,7 +14,7 @@ from gemmule.compiler.place import round_up
 from gemmule.compiler.programs.link import link_step
 from gemmule.config import Config
 from gemmule.sim.simulator import Simulator
-from gemmule.sw.decoding.adaptive import Adaptive
+from gemmule.sw.decoding.adaptive.adaptive import Adaptive
 from gemmule.sw.decoding.asking import together
 from gemmule.sw.decoding.context import OVERFLOWS
 from gemmule.sw.decoding.generate import Conversation, Generation

@@ -10,9 +10,9 @@ import pytest
 
 from gemmule.compiler.ir import Rows
 from gemmule.config import load_config
-from gemmule.sw.decoding import adaptive
-from gemmule.sw.decoding.acceptance import FIRST, Acceptance, Mark, marks_of
-from gemmule.sw.decoding.adaptive import HORIZON, LIMIT, Adaptive, Won
+from gemmule.sw.decoding.adaptive import adaptive
+from gemmule.sw.decoding.adaptive.acceptance import FIRST, Acceptance, Mark, marks_of
+from gemmule.sw.decoding.adaptive.adaptive import HORIZON, LIMIT, Adaptive, Won
 from gemmule.sw.decoding.generate import Conversation
 from gemmule.sw.decoding.generation import Generation
 from gemmule.sw.decoding.methods import METHODS

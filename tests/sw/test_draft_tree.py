@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from gemmule.compiler.ir import Rows
+from gemmule.sw.decoding.adaptive.shapes import Shape
 from gemmule.sw.decoding.generate import Conversation, generate
 from gemmule.sw.decoding.generation import Generation
 from gemmule.sw.decoding.methods import METHODS, draft_tree
 from gemmule.sw.decoding.methods.ar import Autoregressive
 from gemmule.sw.decoding.methods.draft_tree import DraftTree
-from gemmule.sw.decoding.shapes import Shape
 from gemmule.sw.decoding.stops import Stops
 from gemmule.sw.decoding.tree import Tree
 from gemmule.sw.decoding.verify import GREEDY

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gemmule.sw.benches.ranks import Ranks
-from gemmule.sw.decoding.shapes import Place, best_shape, drawn, likeliest_places
+from gemmule.sw.decoding.adaptive.shapes import Place, best_shape, drawn, likeliest_places
 from gemmule.sw.decoding.tree import Tree
 
 SEED = 20261127

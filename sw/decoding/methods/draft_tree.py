@@ -11,8 +11,7 @@ what follows it displaced a candidate, or the tokens that may be won are worth l
 cycles of the step.
 
 With ``--draft-tree-form static`` every tree has the same shape, level by level: that of the most tokens a cycle, by how
-often each rank of the draft was right (:data:`RANKS`) and what passes of both models cost on this device
-(:mod:`gemmule.sw.decoding.shapes`).
+often each rank of the draft was right (:data:`RANKS`) and what passes of both models cost on this device.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from heapq import nlargest
 from math import exp
 from typing import TYPE_CHECKING
 
+from gemmule.sw.decoding.adaptive.shapes import Place, Shape, cost_shape
 from gemmule.sw.decoding.branches import in_depth
 from gemmule.sw.decoding.methods.method import DRAFT, Method, Option, Request
 from gemmule.sw.decoding.paced import Paced
-from gemmule.sw.decoding.shapes import Place, Shape, cost_shape
 from gemmule.sw.decoding.tree import Tree
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import DRAFTS, Range

@@ -4,8 +4,8 @@ A table has of each token the ``--recycling-top`` largest logits of the last row
 accepted candidates and of rejected ones alike, for each of which a pass paid. The device finds them by its own top-K.
 Read from the last token on, the table gives a tree; its shape is fixed, here by how often a place in the table was
 right (:data:`CHANCES`), and as large as what a pass verifies; or, with ``--recycling-shape cost``, as large as gives
-the most tokens a cycle (:mod:`gemmule.sw.decoding.shapes`). No model but the target runs. With ``--recycling-keep on``
-later requests begin with the table, so that results depend on the requests before.
+the most tokens a cycle, by the exact cost of rows. No model but the target runs. With ``--recycling-keep on`` later
+requests begin with the table, so that results depend on the requests before.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
+from gemmule.sw.decoding.adaptive.shapes import cost_shape
 from gemmule.sw.decoding.branches import grow
 from gemmule.sw.decoding.methods.method import Method, Option, Request
-from gemmule.sw.decoding.shapes import cost_shape
 from gemmule.sw.decoding.tree import Drafter, Tree
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import DRAFTS, Range

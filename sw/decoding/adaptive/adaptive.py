@@ -4,7 +4,7 @@ It stands between a drafter and the loop, and works with any. Candidates are tak
 is expected to win are worth more than what it costs: its row in the pass of the target, exactly as that pass takes
 longer on this device behind this context (:mod:`gemmule.sw.device.cost_curve`), and what moving its path would take. A
 token is worth the cycles that one has taken so far. How likely a candidate is accepted is learned from the text
-(:mod:`gemmule.sw.decoding.acceptance`).
+(:mod:`gemmule.sw.decoding.adaptive.acceptance`).
 
 A drafter that runs models, or wants more of the target than tokens, costs something before anything is proposed.
 Whether and how much it drafts is decided by what as many candidates have won before. Where it is left out, what is
@@ -21,7 +21,7 @@ from dataclasses import replace
 from heapq import nlargest
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from gemmule.sw.decoding.acceptance import Acceptance
+from gemmule.sw.decoding.adaptive.acceptance import Acceptance
 from gemmule.sw.decoding.branches import in_depth
 from gemmule.sw.decoding.tree import Drafter, Tree
 
