@@ -250,7 +250,7 @@ def test_drawn_tokens_are_judged_by_their_depth_alone() -> None:
 
 def test_what_a_count_of_candidates_wins() -> None:
     won = Won(4)
-    assert won.expected() == pytest.approx([0, 0.6, 0.96, 1.176, 1.3056])
+    assert won.expected() == pytest.approx([0, 0.6, 1.08, 1.464, 1.7712])
     for _ in range(200):
         won.observe(3, 2)
     expected = won.expected()
