@@ -284,6 +284,26 @@ def test_a_drafter_is_told_which_tree_was_verified() -> None:
     assert trees
 
 
+def test_trees_of_the_table_are_as_large_as_pays() -> None:
+    """Where rows cost much, by the shape of the most tokens a cycle; not where costs are not known."""
+    way, target = METHODS["recycling"], model()
+
+    def request(curve: CostCurve | None) -> Request:
+        return Request(draft=None, target=target, cache=target.kv(), lengths=LENGTHS["constant"](7), ends=frozenset(),
+                       rule=GREEDY, host=CONFIG.host, options=way.values({"recycling_shape": "cost"}), curve=curve)
+
+    sizes = []
+    for factor in (1, 1 << 20):
+        curve = CostCurve(target)
+        curve.of = lambda rows, cached, want, factor=factor: 1 << 20 if rows == 1 else (1 << 20) + rows * factor  # type: ignore[method-assign,misc]
+        run = Conversation(target, way.make(request(curve)), Ledger(CONFIG)).turn(PROMPTS[0], 20)
+        assert run.tokens == plain(tuple(PROMPTS[0]), 20, "greedy", "stop").tokens
+        sizes.append(max(drafted for drafted, _ in run.steps))
+    assert sizes == [7, 0]
+    with pytest.raises(InputError, match="--recycling-shape cost takes one text with its whole cache"):
+        way.make(request(None))
+
+
 def test_rejection_sampling_keeps_its_law(monkeypatch: pytest.MonkeyPatch) -> None:
     """A drawn chain is cut by what earlier steps were like; the text then follows the target's law as before: with a
     draft that is the target, every token is accepted.
