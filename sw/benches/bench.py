@@ -74,9 +74,13 @@ class Foreseen(Drafter):
 
 
 def measure(session: Session, ids: list[int], new_tokens: int, cases: Iterable[Case], stop: frozenset[int],
-            rule_of: Callable[[Case], Rule], options_of: OptionsOf = no_options) -> Iterator[dict[str, Any]]:
-    """What each case does behind a prompt; autoregressive decoding runs once for each rule."""
-    for case, run, reference in _runs(session, ids, new_tokens, cases, stop, rule_of, options_of):
+            rule_of: Callable[[Case], Rule], options_of: OptionsOf = no_options, *,
+            adaptive: bool = False) -> Iterator[dict[str, Any]]:
+    """What each case does behind a prompt; autoregressive decoding runs once for each rule.
+
+    ``adaptive``: as of :meth:`gemmule.sw.decoding.session.Session.converse`, but for :data:`BOUNDS`.
+    """
+    for case, run, reference in _runs(session, ids, new_tokens, cases, stop, rule_of, options_of, adaptive=adaptive):
         rule = rule_of(case)
         same_text = rule is GREEDY or rule.same_text
         yield asdict(case) | {
@@ -87,15 +91,15 @@ def measure(session: Session, ids: list[int], new_tokens: int, cases: Iterable[C
 
 
 def trace(session: Session, ids: list[int], new_tokens: int, cases: Iterable[Case], stop: frozenset[int],
-          rule_of: Callable[[Case], Rule], options_of: OptionsOf = no_options) -> Timeline:
+          rule_of: Callable[[Case], Rule], options_of: OptionsOf = no_options, *, adaptive: bool = False) -> Timeline:
     """Every launch and step of each case behind a prompt, one case behind the other."""
     return runs_behind((str(case), run.ledger.cycles, run.ledger.timeline or []) for case, run, _ in _runs(
-        session, ids, new_tokens, cases, stop, rule_of, options_of, traced=True))
+        session, ids, new_tokens, cases, stop, rule_of, options_of, traced=True, adaptive=adaptive))
 
 
 def _runs(session: Session, ids: list[int], new_tokens: int, cases: Iterable[Case], stop: frozenset[int],
-          rule_of: Callable[[Case], Rule], options_of: OptionsOf,
-          traced: bool = False) -> Iterator[tuple[Case, Generation, Generation]]:
+          rule_of: Callable[[Case], Rule], options_of: OptionsOf, *, traced: bool = False,
+          adaptive: bool = False) -> Iterator[tuple[Case, Generation, Generation]]:
     """Of each case its run and that of autoregressive decoding by the same rule."""
     references: dict[Rule, Generation] = {}
     for case in cases:
@@ -103,7 +107,7 @@ def _runs(session: Session, ids: list[int], new_tokens: int, cases: Iterable[Cas
 
         def decode(method: str, count: int | None, rule: Rule = rule) -> Generation:
             return session.generate(method, ids, new_tokens, count, stop, rule=rule, options=options_of(method),
-                                    timeline=[] if traced else None)
+                                    timeline=[] if traced else None, adaptive=adaptive)
 
         if rule not in references:
             references[rule] = decode("ar", None)

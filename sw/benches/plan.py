@@ -19,6 +19,7 @@ from gemmule.sw.decoding.methods import METHODS
 from gemmule.sw.decoding.resident import resident
 from gemmule.sw.decoding.session import NONE, Session
 from gemmule.sw.decoding.verify import Rule
+from gemmule.sw.device.cost_curve import free_rows
 from gemmule.sw.device.timeline import Timeline
 from gemmule.sw.errors import InputError
 from gemmule.sw.kv.pruning import Pruning
@@ -40,12 +41,14 @@ class Outcome:
         parameters: weights beside the target's, by method.
         resident: what the session keeps in DRAM.
         timeline: of the first prompt, if a trace is wanted.
+        pass_costs: what passes of the target cost by rows, behind contexts that the prompts come to.
     """
 
     results: list[dict[str, Any]]
     parameters: Mapping[str, int]
     resident: dict[str, Any]
     timeline: Timeline | None
+    pass_costs: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(kw_only=True)
@@ -57,6 +60,7 @@ class Plan:
         options: by method, values of its own options.
         launch, prefill_rows: as of a :class:`Session`; batches have a pass a launch and no prefill.
         pruning: the schedule of the target's cache, of texts alone.
+        adaptive: steps draft and verify as many candidates as pay.
         interpreted: values by the integer interpreter.
         given: what else decides results: numbers and words that a file of finished ones must agree with.
     """
@@ -72,6 +76,7 @@ class Plan:
     batch: int
     interpreted: bool
     pruning: Pruning | None = None
+    adaptive: bool = False
     given: Sequence[Any] = ()
     _opened: ExitStack = field(default_factory=ExitStack)
     _shared: dict[int, Session] = field(default_factory=dict)
@@ -130,17 +135,29 @@ class Plan:
         if traced:
             say(f"tracing {prompts[0][0].name}")
             timeline = trace(self.alone, prompts[0][1], self.new_tokens, self.cases, self.pair.ends,
-                             self.rules.__getitem__, self._options)
+                             self.rules.__getitem__, self._options, adaptive=self.adaptive)
         last = self.alone if self.batch == 1 else self._together(self.cases[-1])
         drafting = {case.method: self.alone.extra_parameters(case.method) for case in self.cases
                     if case.method not in BOUNDS}
-        return Outcome(results=results, parameters=drafting, resident=resident(last), timeline=timeline)
+        return Outcome(results=results, parameters=drafting, resident=resident(last), timeline=timeline,
+                       pass_costs=self._pass_costs([len(ids) for _, ids in prompts]))
+
+    def _pass_costs(self, prompts: Sequence[int]) -> list[dict[str, Any]]:
+        """Of greedy passes of one text; nothing of caches that choose what they read."""
+        if self.batch > 1 or self.pruning or not prompts:
+            return []
+        room = self.alone.target.room - self.alone.target.program.max_rows
+        contexts = sorted({min(prompts), min(max(prompts) + self.new_tokens, room)})
+        curve = self.alone.curve
+        return [{"cached": cached, "cycles": cycles, "rows": free_rows(cycles)}
+                for cached in contexts for cycles in [curve.row_costs(cached)]]
 
     def _measured(self, ids: list[list[int]]) -> list[dict[str, Any]]:
         """What each case does on prompts that go together."""
         ends, rule_of = self.pair.ends, self.rules.__getitem__
         if self.batch == 1:
-            return list(measure(self.alone, ids[0], self.new_tokens, self.cases, ends, rule_of, self._options))
+            return list(measure(self.alone, ids[0], self.new_tokens, self.cases, ends, rule_of, self._options,
+                                adaptive=self.adaptive))
         return list(measure_batch(self.alone, self._together, ids, self.new_tokens, self.cases, ends, rule_of,
                                   self._options))
 
@@ -152,4 +169,5 @@ class Plan:
             sha256(program.image).hexdigest() for model in (self.alone.target, self.alone.draft) if model
             for program in (model.program, model.prefill, *model.narrow, model.sampled) if program),
             *([self.alone.one_pass.digest] if self.alone.one_pass else []),
-            self.new_tokens, self.launch, self.batch, *self.given, [repr(case) for case in self.cases], ways]
+            self.new_tokens, self.launch, self.batch, *self.given,
+            *(["adaptive"] if self.adaptive else []), [repr(case) for case in self.cases], ways]

@@ -12,7 +12,7 @@ from typing import Any
 
 from gemmule.config import Host
 from gemmule.sw.benches.bench import CASE, Case
-from gemmule.sw.benches.theory import Theory, acceptance_by_position, best_length, theory_of
+from gemmule.sw.benches.theory import Theory, acceptance_by_position, best_length, break_even, theory_of
 
 __all__ = ["HOST_CYCLES", "best_of", "rows_of"]
 
@@ -127,7 +127,10 @@ def _foretold(results: Sequence[dict[str, Any]], host: Host) -> dict[str, Any]:
     steps = [[(result[key]["steps"], _behind(result[key], "target", host)[1]) for key in ("run", "ar")]
              for result in results]
     verify = [cycles / max(1, count) / (plain / max(1, most)) for (count, cycles), (most, plain) in steps if plain]
+    even = [found_even for one in found if (found_even := break_even(one.drafts, one.worst_case - 1 + (
+        _mean(verify) or 1.0))) is not None]
     return {
+        "break_even": _mean(even),
         "theoretical_speedup": _mean(one.speedup for one in found), "decode_speedup": _mean(
             one.measured for one in found), "alpha": _mean(one.alpha for one in found),
         "draft_cost": _mean(one.draft_cost for one in found), "worst_case": _mean(one.worst_case for one in found),

@@ -12,7 +12,7 @@ import numpy as np
 
 from gemmule.sw.decoding.generate import Generation
 
-__all__ = ["Theory", "acceptance_by_position", "best_length", "expected_tokens", "theory", "theory_of"]
+__all__ = ["Theory", "acceptance_by_position", "best_length", "break_even", "expected_tokens", "theory", "theory_of"]
 
 
 def expected_tokens(alpha: float, gamma: int) -> float:
@@ -67,6 +67,21 @@ class Theory:
     def worst_case(self) -> float:
         """Predicted cost of a step in autoregressive steps: the slow-down if no draft is accepted."""
         return self.draft_cost * self.drafts + 1
+
+
+def break_even(drafts: float, cost: float) -> float | None:
+    """The acceptance at which steps of so many drafts, each at ``cost`` steps of autoregressive decoding, gain nothing.
+
+    None: nothing is drafted, or so many tokens cannot make up for it.
+    """
+    count = round(drafts)
+    if count < 1 or cost > count + 1:
+        return None
+    low, high = 0.0, 1.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if expected_tokens(middle, count) < cost else (low, middle)
+    return high
 
 
 def theory_of(steps: Sequence[tuple[int, int]], tokens: int, *, drafting: float, cycles: float,

@@ -30,6 +30,7 @@ from gemmule.sw.commands.shared.lists import values_of
 from gemmule.sw.commands.shared.method_options import own_options, with_method_options
 from gemmule.sw.commands.shared.prune import PruneOption, read_pruning
 from gemmule.sw.commands.shared.sampling import (
+    AdaptiveOption,
     LaunchOption,
     PrefillOption,
     TopKOption,
@@ -93,6 +94,7 @@ def bench(
     top_p: TopPOption = None,
     verify: VerifyOption = None,
     launch: LaunchOption = "pass",
+    adaptive: AdaptiveOption = False,
     prefill_rows: PrefillOption = None,
     prune: PruneOption = None,
     category: Annotated[str | None, typer.Option(
@@ -152,6 +154,9 @@ def bench(
     for option in method_options:
         if not set(of_option(option)).intersection(methods):
             raise InputError(f"{option} needs --method {either(of_option(option))}: add it, or drop the option")
+    if adaptive and batch > 1:
+        raise InputError(f"--adaptive decides what a step of one text drafts, not of a --batch {batch}: drop one of "
+                         "the two")
     rules = {case: make_rule(case.rule, case.temperature, top_k, top_p, seed) for case in cases}
     out, device = Output(json), read_config(config)
     pruning = read_pruning(prune, launch, batch)
@@ -178,7 +183,8 @@ def bench(
     begin = time.perf_counter()
     with Plan(device=device, backend=backend, pair=pair, rules=rules, options=options, new_tokens=max_new_tokens,
               launch=launch, prefill_rows=prefill_rows, batch=batch, interpreted=quick,
-              pruning=pruning, given=(top_k, top_p, seed, *([asdict(pruning)] if pruning else []))) as plan:
+              pruning=pruning, adaptive=adaptive,
+              given=(top_k, top_p, seed, *([asdict(pruning)] if pruning else []))) as plan:
         found = plan.run(every, resume, traced=trace is not None)
     say(f"{len(every)} prompts in {time.perf_counter() - begin:.0f} s")
     rows = rows_of(found.results, found.parameters, device.host)
@@ -189,14 +195,14 @@ def bench(
         "max_new_tokens": max_new_tokens, "launch": launch, "prefill_rows": prefill_rows, "batch": batch,
         "top_k": top_k, "top_p": top_p, "prune": asdict(pruning) if pruning else None,
         "method_options": {name: METHODS[name].values(mine) for name, mine in options.items() if METHODS[name].options},
-        "rows": rows, "best": best, "resident": found.resident,
+        "adaptive": adaptive, "rows": rows, "best": best, "pass_costs": found.pass_costs, "resident": found.resident,
         "prompts": [{"category": prompt.kind, "name": prompt.name, "tokens": len(ids)} for prompt, ids in every]}
     if html:
         write_file(html, html_page(complete("bench", device, record)), "--html")
     write_trace(trace, found.timeline, device)
     out.write("bench", device, record)
     out.print(f"{conditions(device)}; {pair.name} model, {max_new_tokens} new tokens, seed {seed}", style="dim")
-    print_bench(out.console, rows, best)
+    print_bench(out.console, rows, best, found.pass_costs)
     out.print(resident_line(found.resident))
     print_caches(out.console, found.resident)
     if any(result["equal"] is not None and result["equal"] < result["prompts"] for result in found.results):

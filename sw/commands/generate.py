@@ -31,6 +31,7 @@ from gemmule.sw.commands.shared.common import (
 from gemmule.sw.commands.shared.method_options import with_method_options
 from gemmule.sw.commands.shared.prune import PruneOption
 from gemmule.sw.commands.shared.sampling import (
+    AdaptiveOption,
     LaunchOption,
     PrefillOption,
     TemperatureOption,
@@ -124,6 +125,7 @@ def generate(
         "all were accepted, else 1 fewer), confidence (continue while the draft is 40 % sure), cost (most tokens per "
         "cycle, from acceptance so far), batch (one number for all texts of a --batch). Except for constant, at most "
         f"{ADAPTIVE_MOST} if no number is given.")] = "constant",
+    adaptive: AdaptiveOption = False,
     max_new_tokens: Annotated[int, typer.Option(
         "--max-new-tokens", metavar="N",
         help=f"Tokens to generate, {new_tokens(CONTEXT)}; fewer if the text fills the context of {CONTEXT} positions. "
@@ -193,7 +195,7 @@ def generate(
     settings = Settings(
         method=method or ("ar" if searching.wanted or (model not in MODELS and draft_model is None) else "draft"),
         method_options=method_options, temperature=temperature, top_k=top_k, top_p=top_p, verify=verify,
-        draft_lengths=draft_lengths, launch=launch, prefill_rows=prefill_rows, kv_cache=kv_cache,
+        draft_lengths=draft_lengths, adaptive=adaptive, launch=launch, prefill_rows=prefill_rows, kv_cache=kv_cache,
         prune=prune, context_overflow=context_overflow, batch=batch, backend=backend, compute=compute, seed=seed)
     searching.check(method, settings, {
         "--turns": turns is not None, "--stream": bool(stream), "--html": html is not None,
@@ -295,7 +297,7 @@ def _decoded(job: Job, settings: Settings, device: Config, pair: Pair, baseline:
         begin = time.perf_counter()
         run = job.run(session, f"{method} on {settings.backend}", method, Ledger(device, timeline=timeline),
                       num_tokens=settings.drafts, lengths=settings.draft_lengths, options=settings.options,
-                      kv_cache=settings.kv_cache, live=live)
+                      kv_cache=settings.kv_cache, adaptive=settings.adaptive, live=live)
         seconds, stays = time.perf_counter() - begin, resident(session)
     if live and live.closed:
         raise typer.Exit(1)

@@ -14,7 +14,7 @@ from gemmule.sw.decoding.verify import GREEDY, Rule
 from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.device.runtime import LoadedModel
 from gemmule.sw.kv.text import Reading, TextKV
-from gemmule.sw.step import Asking, Round
+from gemmule.sw.step import Asking, Round, Want
 
 __all__ = ["Conversation", "Generation", "generate"]
 
@@ -43,8 +43,6 @@ class Conversation:
             raise ValueError(f"a text of {target.name} needs a cache of that model, not of {kv.model.name}: make it "
                              "with the model's kv()")
         self.cached = target.charging(ledger).kv() if kv is None else kv
-        own = drafter.want()
-        self.want = rule.want() if own is None else rule.want().joined(own)
         wanted = drafter.prompt_want()
         self.reading = None if wanted is None else Reading(wanted, drafter.read)
         self.window: list[int] = []
@@ -93,7 +91,7 @@ class Conversation:
             tree = yield from self._proposed(min(
                 max_new_tokens - len(run.tokens) - 1, self.context - position - 1, self.cached.ahead(position - 1),
                 self.drafter.launches * self.target.program.max_rows - 1))
-            out = yield from self.cached.candidates(tree.rows(position - 1), self.want)
+            out = yield from self.cached.candidates(tree.rows(position - 1), self._want())
             path, new = self.rule.verify(tree, out, self.target.logit_scale, self.dropped + position)
             yield from self.cached.accept([tree.tokens[node] for node in path], path)
             cut = watch.cut(new)
@@ -143,6 +141,11 @@ class Conversation:
         if (count := len(tree.tokens) - 1 + len(tree.extra)) > budget:
             raise ValueError(f"propose of {name} must keep its budget of {budget} candidates, not return {count}")
         return tree
+
+    def _want(self) -> Want:
+        """What the rule and the drafter want of the pass that verifies."""
+        own = self.drafter.want()
+        return self.rule.want() if own is None else self.rule.want().joined(own)
 
     def _enter(self) -> Asking[None]:
         """Make room where the context is full, and cache what is not there: by the target, then by the drafter."""

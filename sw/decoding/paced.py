@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gemmule.sw.decoding.lengths import Constant, Costs, Lengths
-from gemmule.sw.decoding.tree import Drafter
+from gemmule.sw.decoding.tree import Drafter, Tree
 
 if TYPE_CHECKING:
     from gemmule.config import Host
@@ -32,6 +32,9 @@ class Paced(Drafter):
 
     def waits(self) -> bool:
         return self.lengths.shared
+
+    def trimmed(self, tree: Tree) -> None:
+        self.drafted = len(tree.tokens) - 1
 
     def observe(self, out: Forward, path: list[int], new: list[int]) -> None:
         self.costs.verify[self.drafted + 1] = out.cycles + self.host.launch_cycles

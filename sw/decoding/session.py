@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from types import MappingProxyType, TracebackType
 from typing import Any
 
@@ -13,6 +14,7 @@ from gemmule.compiler.place import round_up
 from gemmule.compiler.programs.link import link_step
 from gemmule.config import Config
 from gemmule.sim.simulator import Simulator
+from gemmule.sw.decoding.adaptive.adaptive import Adaptive
 from gemmule.sw.decoding.asking import together
 from gemmule.sw.decoding.context import OVERFLOWS
 from gemmule.sw.decoding.generate import Conversation, Generation
@@ -20,9 +22,11 @@ from gemmule.sw.decoding.lengths import LENGTHS, Lengths
 from gemmule.sw.decoding.methods import DRAFT, METHODS, Request
 from gemmule.sw.decoding.one_pass import OnePass
 from gemmule.sw.decoding.stops import Stops
+from gemmule.sw.decoding.tree import Drafter
 from gemmule.sw.decoding.verify import GREEDY, Rule
 from gemmule.sw.device.ahead import Ahead
 from gemmule.sw.device.backends import Device, open_device
+from gemmule.sw.device.cost_curve import CostCurve
 from gemmule.sw.device.interpreted import InterpretedModel
 from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.device.runtime import PAGE, TARGET, LoadedModel
@@ -55,6 +59,9 @@ def _refuse(backend: str | Opener, pair: Pair, *, general: bool, launch: str, in
         InputError: it has.
     """
     looped = launch != "pass"
+    if looped and general:
+        raise InputError(f"--launch {launch} takes greedy tokens alone, not a temperature or a method that asks for "
+                         "more, such as draft-tree and recycling: drop one of the two")
     if looped and batch > 1:
         raise InputError(f"--launch {launch} takes one text a launch, not a --batch: drop one of the two")
     if interpreted and (backend != "model" or looped):
@@ -69,7 +76,7 @@ def _refuse(backend: str | Opener, pair: Pair, *, general: bool, launch: str, in
     if pruning and (pruning.pages or pruning.four) and general:
         raise InputError(f"--prune with {'score: pages' if pruning.pages else 'four'} takes greedy decoding by methods "
                          "that run whole passes: drop the temperature, take another --method than layerskip, "
-                         "recycling and chooser, and no --draft-lengths confidence")
+                         "draft-tree, recycling and chooser, and no --draft-lengths confidence")
     if one_pass and (batch > 1 or looped or pruning):
         what = f"--batch {batch}" if batch > 1 else f"--launch {launch}" if looped else "--prune"
         raise InputError("--method parallel and joined take one text with its whole cache, a pass a launch, not "
@@ -166,7 +173,7 @@ class Session:
         self, method: str, num_speculative_tokens: int | None = None, stop: frozenset[int] | Stops = frozenset(), *,
         rule: Rule = GREEDY, lengths: str = "constant", timeline: Timeline | None = None,
         options: Mapping[str, Any] = NONE, context_overflow: str = "stop", kv_cache: str = "full",
-        ledger: Ledger | None = None, pace: Lengths | None = None,
+        ledger: Ledger | None = None, pace: Lengths | None = None, adaptive: bool = False,
     ) -> Conversation:
         """A text without tokens yet, to be generated with ``method`` from an empty KV cache.
 
@@ -182,6 +189,7 @@ class Session:
             kv_cache: ``full``, or ``none``: every pass goes over the whole text.
             ledger: gets the cycles; by default a new one with ``timeline``.
             pace: the schedule itself (:meth:`pace`), where texts of a batch have one; by default a new one.
+            adaptive: a step drafts and verifies as many candidates as pay (:mod:`gemmule.sw.decoding.adaptive`).
 
         Raises:
             InputError: an option is none of those, or outside its range.
@@ -208,8 +216,31 @@ class Session:
             draft=self.draft and self.draft.charging(ledger), target=self.target.charging(ledger, DRAFT), cache=cache,
             lengths=pace or LENGTHS[lengths](count), ends=stops.tokens, rule=rule, host=self.config.host, kept=kept,
             options=values, memory=self.memories.setdefault(way, {}),
+            curve=None if self.pruning or self.target.program.batch > 1 else self.curve,
             one_pass=self.one_pass and replace(self.one_pass, model=self.one_pass.model.charging(ledger))))
+        if adaptive and method != "ar":
+            drafter = self._adaptive(drafter, rule, ledger, kept)
         return Conversation(self.target, drafter, ledger, stops, rule, overflow=OVERFLOWS[context_overflow], kv=cache)
+
+    @cached_property
+    def curve(self) -> CostCurve:
+        """What passes of the target over one text cost."""
+        return CostCurve(self.target)
+
+    def _adaptive(self, drafter: Drafter, rule: Rule, ledger: Ledger, kept: bool) -> Adaptive:
+        """A drafter whose candidates are verified as far as they pay.
+
+        Raises:
+            InputError: what a pass costs is not known beforehand.
+        """
+        program, loop = self.target.program, self.draft and self.draft.loop
+        if program.batch > 1 or loop or self.pruning or not kept:
+            what = f"--batch {program.batch}" if program.batch > 1 else "--launch draft or step" if loop else \
+                "--prune" if self.pruning else "--kv-cache none"
+            raise InputError(f"--adaptive takes one text with its whole cache, a pass a launch, not {what}: drop one "
+                             "of the two")
+        return Adaptive(drafter, self.curve, lambda: ledger.cycles, want=rule.want(), rows=program.max_rows,
+                        parameters=program.graph.parameters, step=self.config.host.step_cycles)
 
     def generate_batch(
         self, method: str, prompts: Sequence[list[int]], max_new_tokens: int, num_speculative_tokens: int | None = None,
@@ -240,6 +271,7 @@ class Session:
         stop: frozenset[int] | Stops = frozenset(), progress: Callable[[list[int]], None] | None = None, *,
         rule: Rule = GREEDY, lengths: str = "constant", timeline: Timeline | None = None,
         options: Mapping[str, Any] = NONE, context_overflow: str = "stop", kv_cache: str = "full",
+        adaptive: bool = False,
     ) -> Generation:
         """Generate up to ``max_new_tokens`` behind ``prompt`` (token ids): one turn of :meth:`converse`.
 
@@ -252,7 +284,7 @@ class Session:
             raise InputError(f"--max-new-tokens must be at least 1, not {max_new_tokens}")
         conversation = self.converse(method, num_speculative_tokens, stop, rule=rule, lengths=lengths,
                                      timeline=timeline, options=options, context_overflow=context_overflow,
-                                     kv_cache=kv_cache)
+                                     kv_cache=kv_cache, adaptive=adaptive)
         try:
             return conversation.turn(prompt, max_new_tokens, progress)
         except ValueError as error:

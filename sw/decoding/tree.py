@@ -41,6 +41,7 @@ class Tree:
         weights: what a node's token was drawn by, integers [vocab] by node; none where chance had no part in it.
         extra: rows behind the nodes, whose answers stand behind theirs; nodes and they are within the budget together.
         chances: of the path to each node, as the drafter takes it; none where it has no idea.
+        source: by what it was found, such as how long a match; trees of one source are right about as often.
 
     Raises:
         ValueError: a node is not behind its parent, or another than node 0 has none; an extra row sees one behind it.
@@ -51,6 +52,7 @@ class Tree:
     weights: Mapping[int, np.ndarray] = field(default_factory=dict)
     extra: Sequence[Extra] = ()
     chances: Sequence[float] = ()
+    source: str = ""
 
     def __post_init__(self) -> None:
         if len(self.parent) != len(self.tokens) or self.parent[:1] != [-1]:
@@ -107,7 +109,7 @@ class Drafter(ABC):
         return False
 
     def want(self) -> Want | None:
-        """What it wants of the target's pass beside what the rule does; None: nothing."""
+        """What it wants of the target's pass over the last proposal beside what the rule does; None: nothing."""
         return None
 
     def prompt_want(self) -> Want | None:
@@ -131,6 +133,14 @@ class Drafter(ABC):
     @abstractmethod
     def propose(self, ids: list[int], budget: int) -> Asking[Tree] | Tree:
         """Candidates after the committed ``ids`` (the last one is pending), at most ``budget`` with extra rows."""
+
+    def trimmed(self, tree: Tree) -> None:
+        """Not the last proposal is verified but this tree of some of its nodes, maybe in another order."""
+        return
+
+    def drafting(self, count: int) -> int:
+        """Weights that the passes read, about, by which it drafts so many tokens; 0: it runs none."""
+        return 0
 
     def observe(self, out: Forward, path: list[int], new: list[int]) -> None:
         """The accepted node path and the committed tokens of the step, up to a stop.

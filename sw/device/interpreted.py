@@ -14,7 +14,6 @@ import numpy as np
 from gemmule.compiler.ir import Borrowed, Cache, IntegerInterpreter, Network, Pages, Rows, layer_part, residuals
 from gemmule.compiler.ir.float_interpreter import Observer
 from gemmule.compiler.program import NO_DRAM, Program, Step
-from gemmule.compiler.programs.general_program import Answers
 from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.compiler.programs.prefill import PrefillProgram
 from gemmule.sim.result import Result
@@ -22,8 +21,8 @@ from gemmule.sim.simulator import Simulator
 from gemmule.sw.device.answers import largest
 from gemmule.sw.device.forward import Caches, answered_rows, append_rows, prompt_launches
 from gemmule.sw.device.ledger import Ledger
-from gemmule.sw.device.listed import listed_piece, places_of
-from gemmule.sw.device.pieces import launches, pieces
+from gemmule.sw.device.listed import places_of
+from gemmule.sw.device.planned import planned_launches
 from gemmule.sw.device.runtime import PAGE, LoadedModel
 from gemmule.sw.errors import InputError
 from gemmule.sw.kv.paged import NobodyKV, PagePool
@@ -266,34 +265,8 @@ class InterpretedModel(LoadedModel):
     def _launches(self, rows: Rows, want: Want, answered: np.ndarray, cached: Sequence[int],
                   layers: int, places: list[np.ndarray] | None) -> list[Result]:
         """The launches that the device would run."""
-        program, found = self.program, []
-        if want.plain and layers == self.network.graph.layers:
-            for by, piece in launches(rows, answered, program, self.prefill, self.narrow, cached):
-                count = int(answered[piece.index[piece.index >= 0]].sum())
-                lengths = [length + done for length, done in zip(cached, piece.before)]
-                step = by.step(piece.rows, count, lengths) if places is None else by.step(
-                    piece.rows, count, lengths, listed_piece(by, places, lengths, piece))
-                found.append(self._launch(by, step, by.gathered_by(piece.rows, step),
-                                          scattered=by.scattered(piece.rows, lengths)))
-            return found
-        if self.sampled and want.only_logits and layers == self.network.graph.layers:
-            for piece in pieces(rows, program.max_rows, program.batch, cached):
-                count = int(answered[piece.index[piece.index >= 0]].sum())
-                found.append(self._launch(self.sampled, self.sampled.step(piece.rows, count),
-                                          self.sampled.gathered(piece.rows)))
-            return found
-        general = program.general
-        if general is None:
-            raise ValueError(f"{self.name}: logits need the general program: compile with general=True")
-        general.check_top(want.top)
-        for piece in pieces(rows, program.max_rows, program.batch, cached):
-            count = int(answered[piece.index[piece.index >= 0]].sum())
-            lengths = [n + done for n, done in zip(cached, piece.before)]
-            step = program.general_step(piece.rows, lengths, (0, layers),
-                                        Answers(rows=count, logits=want.logits, top=want.top > 0))
-            found.append(self._launch(general, step, program.gathered(piece.rows, general.commands),
-                                      scattered=program.scattered(piece.rows, lengths)))
-        return found
+        return [self._launch(one.program, one.step, one.gathered, scattered=one.scattered)
+                for one in planned_launches(self, rows, want, answered, cached, layers, places)]
 
     def _launch(self, program: Program, step: Step, gathered: dict[int, np.ndarray], passes: int = 1,
                 scattered: np.ndarray | None = None) -> Result:

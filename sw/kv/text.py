@@ -151,6 +151,12 @@ class TextKV(ABC):
         self.rewind(len(ids) if self.kept else 0)
         return out
 
+    def branches(self, rows: Rows, want: Want) -> Asking[Forward]:
+        """Answers behind the nodes of a tree that follows the text; none of them stays."""
+        out = yield from self._pass(rows, want)
+        self.rewind(len(self.ids) if self.kept else 0)
+        return out
+
     def greedy(self, ids: Sequence[int], steps: int, want: Want) -> Asking[Forward]:
         """The greedy tokens of so many steps behind a text: a pass each, or one launch where the model has a program.
 

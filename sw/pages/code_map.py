@@ -112,6 +112,7 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
         Folder("sw/models/smollm2", (), "Drafters trained for SmolLM2, in int8."),
         Folder("sw/decoding", ("session", "generate", "asking", "tree", "paced", "chains", "verify", "sampling",
                                "noise", "lengths", "context", "stops", "script", "generation", "resident")),
+        Folder("sw/decoding/adaptive", ("adaptive", "acceptance", "shapes")),
         Folder("sw/decoding/methods", ("method", "ar", "draft", "pld", "jacobi", "layerskip")),
         Folder("sw/decoding/search", ("session", "run", "beams", "scores")),
         Folder("sw/prompts", ("corpus", "functions", "choose", "categories", "copies", "requests", "held_out")),

@@ -43,9 +43,9 @@ def _option(option: Option) -> str:
     return f"| `{option.name}` | {option.help} | {words} | {option.otherwise or option.default} |"
 
 
-def _paragraphs(name: str) -> Iterator[str]:
+def _paragraphs(method: Method) -> Iterator[str]:
     """A method's docstring as Markdown."""
-    module = import_module(f"gemmule.sw.decoding.methods.{name}")
+    module = import_module(method.make.__module__)
     for part in (inspect.getdoc(module) or "").replace("``", "`").split("\n\n"):
         yield " ".join(part.split())
 
@@ -55,7 +55,8 @@ def methods_page() -> str:
     lines = [INTRO + "\n".join(f"| [`{name}`](#{name}) | {one.says} | {_needs(one)} | {_drafts(one)} |"
                                for name, one in METHODS.items())]
     for name, method in METHODS.items():
-        lines += [f"## {name}", f"[{name}.py](../sw/decoding/methods/{name}.py)", *_paragraphs(name)]
+        file = method.make.__module__.rpartition(".")[2]
+        lines += [f"## {name}", f"[{file}.py](../sw/decoding/methods/{file}.py)", *_paragraphs(method)]
         options = [_option(option) for option in method.every_option()]
         if options:
             lines.append("| option | meaning | values | default |\n|---|---|---|---|\n" + "\n".join(options))

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from gemmule import __version__
 from gemmule.config import Config
 from gemmule.sw.errors import InputError
-from gemmule.sw.records.decoding import Bench, Generate, Prune
+from gemmule.sw.records.decoding import Bench, Generate, Prune, TreeShape
 from gemmule.sw.records.record import Record
 from gemmule.sw.records.search import Search
 from gemmule.sw.records.serving import Serve
@@ -28,8 +28,8 @@ from gemmule.sw.records.workloads import (
 __all__ = ["RECORDS", "Record", "check", "complete"]
 
 RECORDS: dict[str, type[Record]] = {
-    "generate": Generate, "bench": Bench, "serve": Serve, "search": Search, "prune": Prune, "import": Import,
-    "compile": CompileModel,
+    "generate": Generate, "bench": Bench, "serve": Serve, "search": Search, "prune": Prune, "tree": TreeShape,
+    "import": Import, "compile": CompileModel,
     "run-gemm": RunGemm, "run-model": RunModel, "run-arch": RunArch, "sweep": SweepOutput, "study": StudyOutput,
     "info": Info, "cosim": Cosim, "fuzz": Fuzz, "mutate": Mutate, "verilog": Verilog, "synth": Synth,
     "disasm": Disasm, "cache-show": CacheShow, "cache-clear": CacheClear,

@@ -10,7 +10,7 @@ from gemmule.sw.decoding.methods import METHODS
 from gemmule.sw.limits import check_choice
 from gemmule.sw.records.record import Record
 
-__all__ = ["Bench", "Generate", "Prune"]
+__all__ = ["Bench", "Generate", "Prune", "TreeShape"]
 
 
 def _known(name: str) -> str:
@@ -122,6 +122,7 @@ class Generate(Record):
     top_p: float | None
     verify: Literal["greedy", "match", "rejection"]
     draft_lengths: Literal["constant", "heuristic", "confidence", "cost"]
+    adaptive: bool = Field(default=False, description="each step drafted and verified as many candidates as pay")
     launch: Literal["pass", "draft", "step"] = Field(
         description="content of one launch: a pass, all drafts of a step, or the whole step: drafts and verification")
     prefill_rows: int | None = Field(description="rows per launch of a prompt, as requested; null: chosen by cost")
@@ -250,6 +251,9 @@ class BenchRow(BaseModel):
     cycles_of_theory: float | None = Field(description="expected cycles per step divided by measured ones")
     verify_cost: float | None = Field(
         description="cycles of a target pass divided by those of a pass in autoregressive decoding")
+    break_even: float | None = Field(
+        default=None, description="acceptance (alpha) below which so many drafts at this cost lose, prompt excluded; "
+                                  "null: nothing was drafted")
 
 
 class BestLength(BaseModel):
@@ -263,6 +267,14 @@ class BestLength(BaseModel):
     speedup_over_ar: float = Field(description="mean speed-up with that length, prefill and host included")
     foretold: int = Field(description="the best length according to acceptance by position and the costs of passes")
     foretold_speedup: float = Field(description="predicted speed-up with that length, prompt excluded")
+
+
+class PassCosts(BaseModel):
+    """What passes of the target cost by rows, host included."""
+
+    cached: int = Field(description="tokens behind which the passes are")
+    cycles: list[float] = Field(description="of a pass over 1, 2, 3, .. rows, as many as it takes at most")
+    rows: int = Field(description="most rows that cost at most 1.03 times one row")
 
 
 class BenchPrompt(BaseModel):
@@ -286,6 +298,7 @@ class Bench(Record):
     seed: int
     max_new_tokens: int
     launch: Literal["pass", "draft", "step"]
+    adaptive: bool = Field(default=False, description="each step drafted and verified as many candidates as pay")
     prefill_rows: int | None = Field(description="rows per launch of a prompt, as requested; null: chosen by cost")
     batch: int = Field(description="prompts of a category that shared the passes")
     top_k: int | None
@@ -295,8 +308,31 @@ class Bench(Record):
         default_factory=dict, description="the own options of each method; null: the method decides")
     rows: list[BenchRow]
     best: list[BestLength] = Field(description="for each method with several draft lengths, by category")
+    pass_costs: list[PassCosts] = Field(
+        default_factory=list, description="of the target, behind contexts from the shortest prompt to the longest text")
     resident: Resident
     prompts: list[BenchPrompt]
+
+
+class TreeShape(Record):
+    """`gemmule tree`: ranks of candidates, costs of rows, and the tree with the most tokens a cycle."""
+
+    model: str
+    method: Literal["draft-tree", "recycling"]
+    prompts: int
+    counted: int = Field(description="texts that count: those that do not loop, or all, where all do")
+    max_new_tokens: int
+    cached: int = Field(description="tokens behind which costs are told")
+    tried: list[int] = Field(description="candidates behind accepted ones, by rank, the likeliest first")
+    right: list[int] = Field(description="of them, those that were accepted")
+    ranks: list[float] = Field(description="share that was accepted; no rank more than the one before")
+    row_cycles: list[float] = Field(description="of a step that verifies 1, 2, 3, .. rows, host included")
+    level_cycles: float = Field(description="of a draft model's pass for a level; 0: there is none")
+    plain_cycles: float = Field(description="of a step of autoregressive decoding")
+    tokens: float = Field(description="expected of a step with the tree")
+    cycles: float = Field(description="of such a step")
+    gain: float = Field(description="tokens a cycle over those of autoregressive decoding")
+    places: list[list[int]] = Field(description="candidates by the ranks on their paths, from 0, the likeliest first")
 
 
 class DenseNumbers(BaseModel):

@@ -18,8 +18,8 @@ LEGEND = (
     "equal: prompts with exactly the text of ar; mean, median: speed-up over ar, host included; slower: share of "
     "prompts slower than with ar; no loop: mean speed-up of texts with at least half of their 4-grams distinct, and "
     "their number; tokens: per step; 4-grams: share that is distinct; c: cost of a drafted token relative to a step of "
-    "ar; theory: speed-up that acceptance and c predict, prompt excluded; of it: share of that speed-up reached; "
-    "roofline: share reached by the target's passes")
+    "ar; even: acceptance of a draft below which drafting loses; theory: speed-up that acceptance and c predict, "
+    "prompt excluded; of it: share of that speed-up reached; roofline: share reached by the target's passes")
 BATCH_LEGEND = "; batch: throughput relative to the same prompts one at a time"
 CASE: Columns = {
     "category": lambda r: str(r["category"]),
@@ -41,6 +41,7 @@ CAUSES: Columns = {
     "accepted": lambda r: f"{r['acceptance']:.0%}",
     "4-grams": lambda r: f"{r['distinct_4grams']:.0%}",
     "c": lambda r: f"{r['draft_cost']:.3f}" if r["theoretical_speedup"] else "-",
+    "even": lambda r: "-" if r.get("break_even") is None else f"{r['break_even']:.3f}",
     "theory": lambda r: f"{r['theoretical_speedup']:.2f}x" if r["theoretical_speedup"] else "-",
     "of it": lambda r: (
         f"{r['decode_speedup'] / r['theoretical_speedup']:.1%}" if r["theoretical_speedup"] else "-"),
@@ -58,8 +59,8 @@ def _table(rows: Sequence[Row], columns: Columns) -> Table:
     return table
 
 
-def print_bench(console: Console, rows: Sequence[Row], best: Sequence[Row]) -> None:
-    """Print two tables that fit 100 columns, the best draft lengths, and the meaning of the columns."""
+def print_bench(console: Console, rows: Sequence[Row], best: Sequence[Row], costs: Sequence[Row] = ()) -> None:
+    """Print two tables that fit 100 columns, the best draft lengths, what rows cost, and the meaning of the columns."""
     batched = any(row["batch_gain"] is not None for row in rows)
     console.print(_table(rows, CASE | SPEEDUP | (BATCH if batched else {})))
     console.print()
@@ -70,4 +71,9 @@ def print_bench(console: Console, rows: Sequence[Row], best: Sequence[Row]) -> N
             f"{one['category']}, {method}: fastest draft length {one['measured']}, {one['speedup_over_ar']:.2f}x; "
             f"predicted {one['foretold']}, {one['foretold_speedup']:.2f}x (prompt excluded)",
             markup=False)
+    for one in costs:
+        most = len(one["cycles"])
+        console.print(
+            f"behind {one['cached']:,} tokens a pass over {one['rows']} of at most {most} rows costs no more than 1.03 "
+            f"of one row, over {most} rows {one['cycles'][-1] / one['cycles'][0]:.3f}", markup=False)
     console.print(LEGEND + BATCH_LEGEND * batched, markup=False, style="dim")

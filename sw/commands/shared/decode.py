@@ -123,7 +123,7 @@ class Job:
 
     def run(self, session: Session, label: str, method: str, ledger: Ledger, *, num_tokens: int | None = None,
             lengths: str = "constant", options: Mapping[str, Any] = NONE, kv_cache: str = "full",
-            live: Live | None = None) -> Generation:
+            adaptive: bool = False, live: Live | None = None) -> Generation:
         """Decode by a method, charged to ``ledger``. An interrupt ends it behind the step that it is in.
 
         Raises:
@@ -139,7 +139,7 @@ class Job:
                     ledger=ledger), ledger)
             talk = session.converse(
                 method, num_tokens, self.stops, rule=self.rule, lengths=lengths, options=options, kv_cache=kv_cache,
-                context_overflow=self.context_overflow, ledger=ledger)
+                context_overflow=self.context_overflow, ledger=ledger, adaptive=adaptive)
             return joined(turns(talk, script, self.max_new_tokens, count, halted, live))
 
 

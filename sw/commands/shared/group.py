@@ -18,6 +18,7 @@ COMMANDS = {
     "generate": "Generate text with a bundled model; report the cycles.",
     "bench": "Decode held-out prompts by several methods; compare.",
     "serve": "Serve requests that arrive over time; report latency and throughput.",
+    "tree": "Find the tree of candidates with the most tokens a cycle.",
     "import": "Quantise a Hugging Face checkpoint for the device.",
     "compile": "Compile an imported model; show what every pass produced.",
     "run": "Run a workload on the device.",

@@ -43,6 +43,11 @@ LaunchOption = Annotated[str, choice(
     "only with --temperature 0.")]
 
 
+AdaptiveOption = Annotated[bool, typer.Option(
+    "--adaptive", help="Verify, at each step, as many candidates as pay by the cycles of this device and by what was "
+                       "accepted so far, and draft nothing where that does not pay. The text is the same.")]
+
+
 PrefillOption = Annotated[int | None, typer.Option(
     "--prefill-rows", metavar="N", show_default=False,
     callback=lambda n: n if n is None else PREFILL.check("--prefill-rows", n),

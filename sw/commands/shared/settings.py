@@ -37,6 +37,7 @@ class Settings:
     top_p: float | None = None
     verify: str | None = None
     draft_lengths: str = "constant"
+    adaptive: bool = False
     launch: str = "pass"
     prefill_rows: int | None = None
     kv_cache: str = "full"
@@ -65,6 +66,8 @@ class Settings:
         if self.draft_lengths != "constant":
             scheduled = tuple(name for name, one in METHODS.items() if one.drafts and one.scheduled)
             self._check_drafts(f"--draft-lengths {self.draft_lengths}", scheduled)
+        if self.adaptive:
+            self._check_adaptive()
         check_launch(self.launch, self.temperature > 0, self.draft_lengths, self.kv_cache)
         _ = self.pruning
         if self.batch > 1:
@@ -74,6 +77,21 @@ class Settings:
                 if given:
                     raise InputError(f"--batch {self.batch} does not go with {option}, which is of one text: drop one "
                                      "of the two")
+
+    def _check_adaptive(self) -> None:
+        """What a step drafts is decided once, pass by pass, for one text.
+
+        Raises:
+            InputError: something else decides, or does not let decide.
+        """
+        self._check_drafts("--adaptive", tuple(name for name in METHODS if name != "ar"))
+        for option, given in {f"--draft-lengths {self.draft_lengths}": self.draft_lengths != "constant",
+                              f"--batch {self.batch}": self.batch > 1,
+                              f"--launch {self._launch}": self._launch != "pass",
+                              "--kv-cache none": self.kv_cache == "none", "--prune": self.prune is not None}.items():
+            if given:
+                raise InputError(f"--adaptive decides what a step drafts, of one text with its whole cache and a pass "
+                                 f"a launch, not with {option}: drop one of the two")
 
     def _check_drafts(self, option: str, drafting: tuple[str, ...]) -> None:
         if self.method not in drafting:
@@ -157,6 +175,7 @@ class Settings:
             "compute": "interpreter" if self.interprets(pair) else "device", "seed": self.seed,
             "num_speculative_tokens": session.drafts(self.method, self.drafts),
             "method_options": self.way.values(self.options), "temperature": self.temperature, "top_k": self.top_k,
-            "top_p": self.top_p, "verify": self.rule_name, "draft_lengths": self.draft_lengths, "launch": self._launch,
-            "prefill_rows": self.prefill_rows, "context_overflow": self.context_overflow, "kv_cache": self.kv_cache,
+            "top_p": self.top_p, "verify": self.rule_name, "draft_lengths": self.draft_lengths,
+            "adaptive": self.adaptive, "launch": self._launch, "prefill_rows": self.prefill_rows,
+            "context_overflow": self.context_overflow, "kv_cache": self.kv_cache,
             "prune": asdict(self.pruning) if self.pruning else None, "batch": self.batch}

@@ -34,8 +34,11 @@ class DraftModel(Paced):
         from gemmule.sw.decoding.verify import GREEDY
 
         super().__init__(lengths, host)
-        self.rule, self.cache = rule or GREEDY, model.kv(kept=kept)
+        self.rule, self.model, self.cache = rule or GREEDY, model, model.kv(kept=kept)
         self._committed = self._dropped = 0
+
+    def drafting(self, count: int) -> int:
+        return count * self.model.program.graph.parameters
 
     def begin(self, ids: list[int], dropped: int = 0) -> Asking[None]:
         self._dropped = dropped

@@ -42,6 +42,10 @@ class EarlyExit(Paced):
         self.model, self.cache, self.exit_layer, self.rule = model, cache, exit_layer, rule
         self._dropped = 0
 
+    def drafting(self, count: int) -> int:
+        graph = self.model.program.graph
+        return count * graph.parameters * self.exit_layer // graph.layers
+
     def begin(self, ids: list[int], dropped: int = 0) -> None:
         self._dropped = dropped
 

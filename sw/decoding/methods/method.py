@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gemmule.sw.decoding.one_pass import OnePass
     from gemmule.sw.decoding.tree import Drafter
     from gemmule.sw.decoding.verify import Rule
+    from gemmule.sw.device.cost_curve import CostCurve
     from gemmule.sw.device.runtime import LoadedModel
     from gemmule.sw.kv.text import TextKV
 
@@ -87,6 +88,7 @@ class Request:
         kept: whether KV caches keep their rows from pass to pass.
         one_pass: the drafter that was trained for the target; None where there is none.
         memory: what the method keeps from text to text of a session that are decoded the same way.
+        curve: what passes of the target cost; None: nobody knows beforehand.
     """
 
     draft: LoadedModel | None
@@ -100,6 +102,7 @@ class Request:
     kept: bool = True
     one_pass: OnePass | None = None
     memory: dict[str, Any] = field(default_factory=dict)
+    curve: CostCurve | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,8 +140,8 @@ class Method:
     labels: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(r"[a-z][a-z0-9_]*", self.name) or self.name in RESERVED:
-            raise InputError(f"a method's name must be lower-case letters, digits and _, and none of "
+        if not re.fullmatch(r"[a-z][a-z0-9_-]*", self.name) or self.name in RESERVED:
+            raise InputError(f"a method's name must be lower-case letters, digits, _ and -, and none of "
                              f"{', '.join(RESERVED)}, not {self.name!r}")
         for option in self.every_option():
             if option.default is not None:

@@ -84,6 +84,9 @@ class OnePassDrafter(Drafter):
         self.elsewhere: dict[int, int] = {}
         """By position, where the target's pass has left hidden rows of accepted candidates, if not in their place."""
 
+    def drafting(self, count: int) -> int:
+        return self.drafter.model.program.graph.parameters
+
     def begin(self, ids: list[int], dropped: int = 0) -> Asking[None]:
         self.elsewhere = {}  # the target may have passed other rows since: what stands in their place costs no token
         if self.cache.kept and len(ids) > 1:

@@ -3,23 +3,28 @@
 A table has of each token the ``--recycling-top`` largest logits of the last row that stood for it: of prompts, of
 accepted candidates and of rejected ones alike, for each of which a pass paid. The device finds them by its own top-K.
 Read from the last token on, the table gives a tree; its shape is fixed, here by how often a place in the table was
-right (:data:`CHANCES`), and as large as what a pass verifies. No model but the target runs. With
-``--recycling-keep on`` later requests begin with the table, so that results depend on the requests before.
+right (:data:`CHANCES`), and as large as what a pass verifies; or, with ``--recycling-shape cost``, as large as gives
+the most tokens a cycle, by the exact cost of rows. No model but the target runs. With ``--recycling-keep on`` later
+requests begin with the table, so that results depend on the requests before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
+from gemmule.sw.decoding.adaptive.shapes import cost_shape
 from gemmule.sw.decoding.branches import grow
 from gemmule.sw.decoding.methods.method import Method, Option, Request
 from gemmule.sw.decoding.tree import Drafter, Tree
+from gemmule.sw.errors import InputError
 from gemmule.sw.limits import DRAFTS, Range
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from gemmule.sw.device.cost_curve import CostCurve
     from gemmule.sw.step import Forward, Want
 
 __all__ = ["CHANCES", "METHOD", "OPTIONS", "Recycling", "Table", "table_of"]
@@ -47,9 +52,12 @@ class Table:
 class Recycling(Drafter):
     """Drafts a tree from the table, which every pass fills."""
 
-    def __init__(self, most: int, table: Table, *, prompts: bool = True) -> None:
-        """``most``: candidates of a step; ``prompts``: rows of prompts fill the table, too."""
-        self.table, self.most, self.prompts = table, most, prompts
+    def __init__(self, most: int, table: Table, *, prompts: bool = True,
+                 paying: Callable[[int], int] | None = None) -> None:
+        """``most``: candidates of a step; ``prompts``: rows of prompts fill the table, too; ``paying``: candidates that
+        pay behind so many tokens, None: all.
+        """
+        self.table, self.most, self.prompts, self.paying = table, most, prompts, paying
         self.tree = Tree.chain(0, [])
 
     def want(self) -> Want:
@@ -65,8 +73,14 @@ class Recycling(Drafter):
         self.table.take(tokens, out.top.tokens)
 
     def propose(self, ids: list[int], budget: int) -> Tree:
-        self.tree = grow(ids[-1], min(self.most, budget), ids[-1], self.table.follow).tree
+        most = min(self.most, budget)
+        if self.paying is not None:
+            most = min(most, self.paying(len(ids) // 64 * 64))
+        self.tree = grow(ids[-1], most, ids[-1], self.table.follow).tree
         return self.tree
+
+    def trimmed(self, tree: Tree) -> None:
+        self.tree = tree
 
     def observe(self, out: Forward, path: list[int], new: list[int]) -> None:
         assert out.top is not None
@@ -82,8 +96,21 @@ def table_of(request: Request) -> Table:
 
 
 def _make(request: Request) -> Recycling:
-    options = request.options
-    return Recycling(request.lengths.most(), table_of(request), prompts=options["recycling_prompts"] == "on")
+    options, most, curve = request.options, request.lengths.most(), request.curve
+    paying = None
+    if options["recycling_shape"] == "cost":
+        if curve is None:
+            raise InputError("--recycling-shape cost takes one text with its whole cache, not --batch or --prune: take "
+                             "full")
+        paying = cache(partial(_paying, curve, options["recycling_top"], most, request.host.step_cycles))
+    return Recycling(most, table_of(request), prompts=options["recycling_prompts"] == "on", paying=paying)
+
+
+def _paying(curve: CostCurve, top: int, most: int, step: int, tokens: int) -> int:
+    """Candidates of the shape with the most tokens a cycle behind so many tokens."""
+    from gemmule.sw.step import Want
+
+    return len(cost_shape(curve, CHANCES[:top], most, tokens, Want(top=top), step).places)
 
 
 OPTIONS = (
@@ -100,4 +127,7 @@ METHOD = Method(
     says="Token Recycling, which proposes a tree of what the target last found likely behind each token",
     drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=15, help="Tokens drafted per step.",
                   otherwise="as many as a pass verifies"),
-    options=OPTIONS)
+    options=(
+        *OPTIONS, Option(name="--recycling-shape", limits=("full", "cost"), default="full",
+                         help="Whether a tree has as many candidates as a pass verifies, or as give the most tokens a "
+                              "cycle.")))

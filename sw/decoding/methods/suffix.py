@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from gemmule.sw.decoding.branches import Branches, grow
@@ -100,6 +100,9 @@ def likeliest(node: Node) -> list[tuple[int, float, Node]]:
 FORMS: dict[str, Follow] = {"tree": likely, "path": likeliest}
 """How a proposal branches, by name."""
 
+LONG = 6
+"""Tokens of a run from which on what followed it is right as often."""
+
 
 class Suffix(Drafter):
     """Drafts from texts; no model runs for it."""
@@ -120,7 +123,7 @@ class Suffix(Drafter):
             count = min(self.most, budget, *([] if self.factor is None else [int(length * self.factor)]))
             found = grow(ids[-1], count, node, self.follow, self.least)
             if found.expected > best.expected:
-                best = found
+                best = Branches(replace(found.tree, source=f"run of {min(length, LONG)}"), found.expected)
         return best.tree
 
     def observe(self, out: Forward, path: list[int], new: list[int]) -> None:

@@ -1,0 +1,72 @@
+"""What passes of a compiled model cost, by rows and cached rows: a timing-only run of the launches that they take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gemmule.compiler.ir import Rows
+from gemmule.compiler.program import NO_DRAM
+from gemmule.sim.simulator import Simulator
+from gemmule.sw.device.planned import Compiled, Planned, planned_launches
+from gemmule.sw.step import Want
+
+__all__ = ["CHEAP", "CostCurve", "free_rows"]
+
+CHEAP = 1.03
+"""Cycles over those of one row up to which a pass over several counts as free."""
+
+
+class CostCurve:
+    """Cycles of passes of one text, the host's work for their launches included. What was run once is kept."""
+
+    def __init__(self, model: Compiled) -> None:
+        self.model, self.config = model, model.program.config
+        self._timer = Simulator(self.config, dram_bytes=1)
+        self._found: dict[tuple[object, ...], int] = {}
+
+    def of(self, rows: int, cached: int, want: Want) -> int:
+        """Of a pass over so many rows, all of them answered as wanted, behind so many cached tokens.
+
+        Where they do not fit the context: behind as many as do.
+        """
+        graph = self.model.program.graph
+        cached = min(cached, self.model.program.max_positions - graph.prefix - rows)
+        key = (rows, cached, want)
+        if key not in self._found:
+            made = Rows.chain([token * 7 % graph.vocab for token in range(rows)], cached).behind(graph.prefix)
+            self._found[key] = sum(self._launch(one) for one in planned_launches(
+                self.model, made, want, np.ones(rows, dtype=bool), [graph.prefix + cached], graph.layers))
+        return self._found[key]
+
+    def row_costs(self, cached: int) -> list[int]:
+        """Of greedy passes over 1, 2, 3, .. rows, as many as a launch takes, behind so many cached tokens."""
+        return [self.of(rows, cached, Want()) for rows in range(1, self.model.program.max_rows + 1)]
+
+    def move(self, rows: int, cached: int) -> int:
+        """Of keeping an accepted path, so many of whose rows are not in place; nothing where no path can be so."""
+        program = self.model.program
+        rows = min(rows, program.max_rows - 2)
+        if program.commit is None or rows < 1:
+            return 0
+        first = program.graph.prefix
+        at = first + min(cached, program.max_positions - first - rows - 2)
+        key = ("move", rows, at)
+        if key not in self._found:
+            path = [0, *range(2, rows + 2)]
+            step = program.commit.step(at, path)
+            assert step is not None, "the path is not in place"
+            self._found[key] = self._launch(
+                Planned(program.commit, step, program.commit.gathered(at, path)))
+        return self._found[key]
+
+    def _launch(self, one: Planned) -> int:
+        self._timer.load(one.program.launch(self.model.name, NO_DRAM, one.step.registers))
+        result = self._timer.run(timing_only=True, indices=one.gathered, scattered=one.scattered)
+        return int(result.cycles) + self.config.host.launch_cycles
+
+
+def free_rows(cycles: Sequence[float]) -> int:
+    """Rows up to which a pass costs no more than :data:`CHEAP` of one row's; ``cycles``: by rows, from one on."""
+    return next((rows for rows, one in enumerate(cycles) if one > CHEAP * cycles[0]), len(cycles))

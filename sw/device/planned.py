@@ -1,0 +1,81 @@
+"""The launches that a pass takes, before any is run: programs, what they are given, and which rows their gathers take.
+
+Time depends on nothing else, so a timing-only run of them tells the cycles of the pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from gemmule.compiler.ir import Rows
+from gemmule.compiler.program import Program, Step
+from gemmule.compiler.programs.general_program import Answers
+from gemmule.compiler.programs.model_program import ModelProgram
+from gemmule.compiler.programs.prefill import PrefillProgram
+from gemmule.sw.device.listed import listed_piece
+from gemmule.sw.device.pieces import launches, pieces
+from gemmule.sw.step import Want
+
+__all__ = ["Compiled", "Planned", "planned_launches"]
+
+
+class Planned(NamedTuple):
+    """A launch.
+
+    Attributes:
+        gathered: row numbers of each gather, by the command's place.
+        scattered: rows of the cache that new rows are stored to, where they are no chain  # int64 [rows].
+    """
+
+    program: Program
+    step: Step
+    gathered: dict[int, np.ndarray]
+    scattered: np.ndarray | None = None
+
+
+class Compiled(Protocol):
+    """Programs of a model."""
+
+    name: str
+    program: ModelProgram
+    prefill: PrefillProgram | None
+    narrow: Sequence[ModelProgram]
+    sampled: ModelProgram | None
+
+
+def planned_launches(model: Compiled, rows: Rows, want: Want, answered: np.ndarray, cached: Sequence[int],
+                     layers: int, places: list[np.ndarray] | None = None) -> Iterator[Planned]:
+    """Of a pass through the first ``layers`` over rows by token, behind ``cached`` rows of each sequence, constant ones
+    among them; ``answered``: rows whose answers are wanted, bool [rows]. ``places``: rows of a pool, by sequence.
+
+    Raises:
+        ValueError: it needs the general program, and there is none.
+    """
+    program = model.program
+    if want.plain and layers == program.graph.layers:
+        for by, piece in launches(rows, answered, program, model.prefill, model.narrow, cached):
+            count = int(answered[piece.index[piece.index >= 0]].sum())
+            lengths = [length + done for length, done in zip(cached, piece.before)]
+            step = by.step(piece.rows, count, lengths) if places is None else by.step(
+                piece.rows, count, lengths, listed_piece(by, places, lengths, piece))
+            yield Planned(by, step, by.gathered_by(piece.rows, step), by.scattered(piece.rows, lengths))
+        return
+    if model.sampled and want.only_logits and layers == program.graph.layers:
+        for piece in pieces(rows, program.max_rows, program.batch, cached):
+            count = int(answered[piece.index[piece.index >= 0]].sum())
+            yield Planned(model.sampled, model.sampled.step(piece.rows, count), model.sampled.gathered(piece.rows))
+        return
+    general = program.general
+    if general is None:
+        raise ValueError(f"{model.name}: logits need the general program: compile with general=True")
+    general.check_top(want.top)
+    for piece in pieces(rows, program.max_rows, program.batch, cached):
+        count = int(answered[piece.index[piece.index >= 0]].sum())
+        lengths = [length + done for length, done in zip(cached, piece.before)]
+        step = program.general_step(piece.rows, lengths, (0, layers),
+                                    Answers(rows=count, logits=want.logits, top=want.top > 0))
+        yield Planned(general, step, program.gathered(piece.rows, general.commands),
+                      program.scattered(piece.rows, lengths))
