@@ -49,7 +49,7 @@ from gemmule.sw.device.runtime import TARGET
 from gemmule.sw.kv.pruning import Pruning, load_pruning
 from gemmule.sw.kv.selected import SelectedKV
 from gemmule.sw.kv.text import TextKV
-from gemmule.sw.limits import CATEGORIES
+from gemmule.sw.limits import CATEGORIES, SMALL
 from gemmule.sw.models.bundled_models import bundled_model
 from gemmule.sw.models.pair import Pair, bundled_pair
 from gemmule.sw.prompts.categories import load_categories
@@ -174,7 +174,8 @@ def _talk(target: Target, draft: InterpretedModel, method: str, length: int, rul
           cache: TextKV) -> Conversation:
     config = load_config("base")
     request = Request(draft=draft, target=target.charging(None, DRAFT), cache=cache, lengths=Constant(length),
-                      ends=frozenset(), rule=rule, host=config.host, options=METHODS[method].values({}))
+                      ends=frozenset(), rule=rule, host=config.host, options=METHODS[method].values({}),
+                      datastore=bundled_pair(SMALL).datastore)
     return Conversation(target, METHODS[method].make(request), Ledger(config), rule=rule, kv=cache)
 
 

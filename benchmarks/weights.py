@@ -34,7 +34,7 @@ from gemmule.compiler.search.decoder import compile_best
 from gemmule.config import load_config
 from gemmule.sw.limits import MODELS_FOLDER
 from gemmule.sw.models.bundled import bundled_file
-from gemmule.sw.prompts.corpus import load_corpus
+from gemmule.sw.text.corpus import load_corpus
 from gemmule.sw.text.tokens import load_tokenizer, token_windows
 from gemmule.sw.workloads.passes import Passes
 

@@ -11,7 +11,7 @@ from gemmule.sw.errors import InputError
 
 __all__ = [
     "ACTIVATION", "ADAPTIVE_MOST", "ARCHITECTURES", "ATTENTION", "BACKENDS", "BATCH", "BITS", "CATEGORIES", "COMMANDS",
-    "COMPUTES", "CONTEXTS", "DATAFLOWS", "DEFAULT", "Decimals", "DRAFTS", "ENGINES", "FUSION", "KV_CACHES",
+    "COMPUTES", "CONTEXTS", "CORPORA", "DATAFLOWS", "DEFAULT", "Decimals", "DRAFTS", "ENGINES", "FUSION", "KV_CACHES",
     "LAUNCHES", "LAYER_SEARCHES", "LENGTHS", "METHODS_OF_ROUNDING",
     "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "OVERFLOWS", "PHASES", "POSITION", "PREFILL", "PRESETS",
     "PROGRAMS", "PROMPTS_BYTES", "PROMPT_BYTES", "REQUESTS", "ROWS", "SCORES", "SEARCHES", "SEED", "SEEDS",
@@ -53,6 +53,8 @@ PHASES = ("prefill", "decode")
 CATEGORIES = ("completion", "copy", "docstring", "table", "repetition")
 REQUESTS = ("code", "chat", "grounded", "rewrite")
 """Categories of prompts of chat models."""
+CORPORA = ("all", "code", "prose", "own")
+"""Texts to draft from; the last one is a user's."""
 TARGETS = ("ecp5-85k",)
 DEFAULT, SMALL = MODELS = ("default", "small")
 """Bundled pairs of target and draft: one worth decoding, and one for RTL runs and quick tests."""

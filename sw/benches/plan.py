@@ -144,6 +144,12 @@ class Plan:
         return list(measure_batch(self.alone, self._together, ids, self.new_tokens, self.cases, ends, rule_of,
                                   self._options))
 
+    def _datastores(self) -> list[str]:
+        """Digests of the texts that methods draft from."""
+        chosen = (METHODS[case.method].values(self._options(case.method)).get("retrieval_corpus")
+                  for case in self.cases if case.method not in BOUNDS)
+        return [self.pair.datastore(corpus).digest for corpus in dict.fromkeys(chosen) if corpus]
+
     def _key(self) -> list[Any]:
         """What results depend on."""
         ways = [(name, METHODS[name].digest, METHODS[name].values(self._options(name)))
@@ -151,5 +157,5 @@ class Plan:
         return [self.device.sha256, *self.pair.digests, RECORD, *(
             sha256(program.image).hexdigest() for model in (self.alone.target, self.alone.draft) if model
             for program in (model.program, model.prefill, *model.narrow) if program),
-            *([self.alone.one_pass.digest] if self.alone.one_pass else []),
+            *([self.alone.one_pass.digest] if self.alone.one_pass else []), *self._datastores(),
             self.new_tokens, self.launch, self.batch, *self.given, [repr(case) for case in self.cases], ways]

@@ -112,7 +112,7 @@ class Session:
         _refuse(backend, pair, general=general, launch=launch, interpreted=interpreted, batch=batch, prefill=prefill,
                 pruning=pruning, one_pass=one_pass)
         prefill = 0 if batch > 1 else prefill
-        self.pruning = pruning
+        self.pruning, self.pair = pruning, pair
         source = pair.one_pass() if one_pass and pair.one_pass else None
         target = pair.target(config, 0, general, batch=batch, rows=rows, prefill=prefill, pruning=pruning,
                              lend=source.made.every if source else 0)
@@ -197,7 +197,7 @@ class Session:
         drafter = METHODS[method].make(Request(
             draft=self.draft and self.draft.charging(ledger), target=self.target.charging(ledger, DRAFT), cache=cache,
             lengths=LENGTHS[lengths](count), ends=stops.tokens, rule=rule, host=self.config.host, kept=kept,
-            options=values, memory=self.memories.setdefault(way, {}),
+            options=values, memory=self.memories.setdefault(way, {}), datastore=self.pair.datastore,
             one_pass=self.one_pass and replace(self.one_pass, model=self.one_pass.model.charging(ledger))))
         return Conversation(self.target, drafter, ledger, stops, rule, overflow=OVERFLOWS[context_overflow], kv=cache)
 

@@ -30,6 +30,8 @@ from gemmule.compiler.search.pages import longest_pages
 from gemmule.config import Config
 from gemmule.io.progress import working
 from gemmule.io.reading import named
+from gemmule.sw.datastore.datastore import Datastore
+from gemmule.sw.datastore.kept import open_datastore
 from gemmule.sw.errors import InputError
 from gemmule.sw.kv.pruning import Pruning
 from gemmule.sw.limits import DEFAULT, MODELS, MODELS_FOLDER, SMALL, resolve_pair
@@ -107,6 +109,7 @@ class Pair:
         parameters: of the target.
         chat: the target's chat template, where it has one.
         skips: the target's passes load no weights that meet only zeros.
+        tokenizer: of both; None: only token ids are known.
         one_pass: gives the drafter that was trained on the target's hidden rows, where there is one; the first call
             makes it.
     """
@@ -124,11 +127,32 @@ class Pair:
     parameters: int
     chat: Chat | None = None
     skips: bool = False
+    tokenizer: Tokenizer | None = None
     one_pass: Callable[[], OnePassSource] | None = None
 
     def decode(self, ids: Sequence[int], before: Sequence[int] = ()) -> str:
         """Text of token ids behind others, special tokens left out."""
         return self.words.text(ids, before)
+
+    def datastore(self, corpus: str) -> Datastore:
+        """Texts to draft from, in the tokens of the pair; the first call makes it.
+
+        Raises:
+            CacheError: it cannot be kept.
+            InputError: there is no text to make it of, or no tokenizer.
+        """
+        return open_datastore(self.name, self.known_tokenizer, corpus).datastore
+
+    @property
+    def known_tokenizer(self) -> Tokenizer:
+        """The tokenizer.
+
+        Raises:
+            InputError: there is none.
+        """
+        if self.tokenizer is None:
+            raise InputError(f"a datastore is made with a tokenizer, which {self.name} lacks: take another --method")
+        return self.tokenizer
 
 
 @cache
@@ -153,7 +177,7 @@ def bundled_pair(name: str = SMALL, weights: str | None = None, *, skip_zeros: b
         name=pair, positions=models["target"].network.graph.text_positions, ends=frozenset(models["target"].ends),
         encode=encode, go_on=encode, plain=encode, words=text.bundled_detokenizer(pair),
         digests=tuple(model.sha256 for model in models.values()), target=target, draft=draft,
-        parameters=models["target"].network.graph.parameters, skips=skip_zeros)
+        parameters=models["target"].network.graph.parameters, skips=skip_zeros, tokenizer=text.bundled_tokenizer(pair))
 
 
 def _with_weights(file: ModelFile, weights: str | None, what: str) -> ModelFile:
@@ -256,7 +280,8 @@ def _pair(target: Path, file: ModelFile, name: str, draft: Path | None, weights:
         name=name, positions=graph.text_positions, ends=frozenset(file.ends), encode=encode, go_on=go_on,
         plain=partial(encode, begins=False), words=detokenizer(tokenizer), chat=file.chat, parameters=graph.parameters,
         digests=(file.sha256, *((other.sha256,) if other else ())), target=_Imported(target, file, shown=name),
-        draft=_Imported(draft, other, shown=draft.name) if draft and other else None, skips=skip_zeros)
+        draft=_Imported(draft, other, shown=draft.name) if draft and other else None, skips=skip_zeros,
+        tokenizer=tokenizer)
 
 
 def _behind(prefix: tuple[int, ...], ids: list[int]) -> list[int]:

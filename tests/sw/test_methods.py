@@ -13,6 +13,8 @@ import pytest
 from gemmule.compiler.compile import compile_network
 from gemmule.compiler.ir import Network, Rows
 from gemmule.config import load_config
+from gemmule.sw.datastore.datastore import DEPTH, Datastore
+from gemmule.sw.datastore.suffix_array import suffix_array
 from gemmule.sw.decoding.asking import alone, together
 from gemmule.sw.decoding.context import OVERFLOWS
 from gemmule.sw.decoding.generate import Conversation, generate
@@ -59,13 +61,21 @@ def model(name: str = TARGET, salt: int = 0, **options: int | bool) -> LoadedMod
     return LoadedModel(name, program, program.fill(network(salt)), open_device("model", CONFIG, program.size))
 
 
+@cache
+def datastore(corpus: str) -> Datastore:
+    """Random tokens, a separator behind every thirty, in which most runs of two stand."""
+    tokens = np.random.default_rng(SEED).integers(SIZES.vocab, size=9000).astype(np.uint16)
+    tokens[29::30] = SIZES.vocab
+    return Datastore(tokens, suffix_array(tokens, DEPTH), SIZES.vocab, corpus)
+
+
 def talk(method: str, target: LoadedModel, draft: LoadedModel, rule: Rule, ledger: Ledger, *, count: int = 3,
          overflow: str = "stop", kv: TextKV | None = None) -> Conversation:
     way = METHODS[method]
     kv = target.charging(ledger).kv() if kv is None else kv
     request = Request(draft=draft.charging(ledger), target=target.charging(ledger, DRAFT), cache=kv,
                       lengths=LENGTHS["constant"](count if way.drafts else 0), ends=frozenset(), rule=rule,
-                      host=CONFIG.host, options=way.values({}))
+                      host=CONFIG.host, options=way.values({}), datastore=datastore)
     return Conversation(target, way.make(request), ledger, rule=rule, overflow=OVERFLOWS[overflow], kv=kv)
 
 

@@ -18,6 +18,7 @@ from gemmule.sw.limits import Decimals, Range, check_choice
 
 if TYPE_CHECKING:
     from gemmule.config import Host
+    from gemmule.sw.datastore.datastore import Datastore
     from gemmule.sw.decoding.lengths import Lengths
     from gemmule.sw.decoding.one_pass import OnePass
     from gemmule.sw.decoding.tree import Drafter
@@ -86,6 +87,7 @@ class Request:
         options: values of the method's own options, by key, defaults included.
         kept: whether KV caches keep their rows from pass to pass.
         one_pass: the drafter that was trained for the target; None where there is none.
+        datastore: gives the texts of a corpus in the target's tokens; None where there are none.
         memory: what the method keeps from text to text of a session that are decoded the same way.
     """
 
@@ -99,6 +101,7 @@ class Request:
     options: Mapping[str, Any] = field(default_factory=dict)
     kept: bool = True
     one_pass: OnePass | None = None
+    datastore: Callable[[str], Datastore] | None = None
     memory: dict[str, Any] = field(default_factory=dict)
 
 
