@@ -260,17 +260,22 @@ class ModelProgram(Program):
             raise CompileError("a network by shape has no weights: run its program for its time alone")
         dram = np.zeros(self.size, dtype=np.uint8)
         images = [("program", self.image), *([(COMMIT, self.commit.image)] if self.commit else [])]
-        if self.general and self.moves:
-            images += [(GENERAL, self.general.image), (COPY, self.moves.copy.image), (GATHER, self.moves.gather.image)]
+        images += [(GENERAL, self.general.image)] if self.general else []
+        images += [(COPY, self.moves.copy.image), (GATHER, self.moves.gather.image)] if self.moves else []
         for region, image in images:
             self.put(dram, region, np.frombuffer(image, dtype=np.uint8))
         for region, contents in self.constants.items():
             begin = self.symbols[region][0] - self.base_address
             for offset, content in contents:
                 dram[begin + offset:begin + offset + content.size] = content.pack(network, self.config)
-        for address, rows in self.prefix_rows(network):
+        for address, rows in self.prefix_rows(network) if self.own_cache else ():
             dram[address - self.base_address:][:len(rows)] = rows
         return dram
+
+    @property
+    def own_cache(self) -> bool:
+        """Whether it has a cache of its own, not another program's."""
+        return self.base_address <= self.symbols[CACHE][0] < self.base_address + self.size
 
     def prefix_rows(self, network: Network) -> Iterator[tuple[int, np.ndarray]]:
         """Constant rows with which every sequence's cache begins: (address, bytes)."""

@@ -15,7 +15,7 @@ from gemmule.io.progress import counting, say
 from gemmule.sw.benches.batch import groups, measure_batch, rows_for
 from gemmule.sw.benches.bench import BOUNDS, Case, measure, trace
 from gemmule.sw.benches.finished import Finished
-from gemmule.sw.decoding.methods import METHODS
+from gemmule.sw.decoding.methods import METHODS, Method
 from gemmule.sw.decoding.resident import resident
 from gemmule.sw.decoding.session import NONE, Session
 from gemmule.sw.decoding.verify import Rule
@@ -96,13 +96,18 @@ class Plan:
 
     def _session(self, rows: int | None) -> Session:
         """``rows``: of each text of a batch; None: texts alone."""
-        general = any(case.temperature or (case.method not in BOUNDS and METHODS[case.method].needs_general)
-                      for case in self.rules)
+        general = any(case.temperature for case in self.rules) or any(one.needs_general for one in self._methods)
         return self._opened.enter_context(Session(
             self.device, self.backend, self.pair, general=general, launch=self.launch if self.pair.draft else "pass",
             interpreted=self.interpreted, batch=1 if rows is None else self.batch, rows=rows,
             prefill=self.prefill_rows if rows is None else 0, pruning=self.pruning,
-            one_pass=any(case.method not in BOUNDS and METHODS[case.method].needs_one_pass for case in self.rules)))
+            one_pass=any(one.needs_one_pass for one in self._methods),
+            int4=any(one.needs_int4 for one in self._methods)))
+
+    @property
+    def _methods(self) -> list[Method]:
+        """Of all cases but the bounds."""
+        return [METHODS[case.method] for case in self.rules if case.method not in BOUNDS]
 
     def _together(self, case: Case) -> Session:
         """The session in which a case decodes texts that share passes."""
@@ -155,7 +160,8 @@ class Plan:
         ways = [(name, METHODS[name].digest, METHODS[name].values(self._options(name)))
                 for name in sorted({case.method for case in self.cases} - {*BOUNDS})]
         return [self.device.sha256, *self.pair.digests, RECORD, *(
-            sha256(program.image).hexdigest() for model in (self.alone.target, self.alone.draft) if model
+            sha256(program.image).hexdigest()
+            for model in (self.alone.target, self.alone.draft, self.alone.int4) if model
             for program in (model.program, model.prefill, *model.narrow) if program),
             *([self.alone.one_pass.digest] if self.alone.one_pass else []), *self._datastores(),
             self.new_tokens, self.launch, self.batch, *self.given, [repr(case) for case in self.cases], ways]

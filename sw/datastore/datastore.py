@@ -24,7 +24,7 @@ class Places(NamedTuple):
     length: int
 
     @property
-    def count(self) -> int:
+    def times(self) -> int:
         """How often."""
         return self.end - self.first
 
@@ -74,7 +74,7 @@ class Datastore:
         first, end, length = run
         if length >= DEPTH:
             return []
-        looked = np.arange(first, end) if run.count <= LOOKED else np.linspace(first, end - 1, LOOKED).astype(np.int64)
+        looked = np.arange(first, end) if run.times <= LOOKED else np.linspace(first, end - 1, LOOKED).astype(np.int64)
         following = self.tokens[self.order[looked].astype(np.int64) + length]
         tokens, counts = np.unique(following, return_counts=True)
         best = np.argsort(-counts, kind="stable")[:widest + 1]

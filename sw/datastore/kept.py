@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from safetensors.numpy import save
@@ -31,7 +31,7 @@ FOLDER = "datastores"
 """Of the cache."""
 OWN = CORPORA[-1]
 LOCK = ".lock"
-KINDS = {"U16": np.dtype("<u2"), "U32": np.dtype("<u4")}
+KINDS: dict[str, np.dtype[Any]] = {"U16": np.dtype("<u2"), "U32": np.dtype("<u4")}
 SOURCES = ("sw/datastore/*.py", "sw/text/corpus.py")
 """What decides the numbers in a file, below the package."""
 BATCH = 64

@@ -48,7 +48,7 @@ def rows_of(batch: int, drafts: int) -> int:
 
 
 def _refuse(backend: str | Opener, pair: Pair, *, general: bool, launch: str, interpreted: bool, batch: int,
-            prefill: int | None, pruning: Pruning | None, one_pass: bool) -> None:
+            prefill: int | None, pruning: Pruning | None, one_pass: bool, int4: bool) -> None:
     """Whether a session has options that exclude each other.
 
     Raises:
@@ -74,6 +74,8 @@ def _refuse(backend: str | Opener, pair: Pair, *, general: bool, launch: str, in
         what = f"--batch {batch}" if batch > 1 else f"--launch {launch}" if looped else "--prune"
         raise InputError(f"--method parallel takes one text with its whole cache, a pass a launch, not {what}: drop "
                          "one of the two")
+    if int4 and pruning:
+        raise InputError("--method int4-self drafts in the target's whole cache, not with --prune: drop one of the two")
     if one_pass and pair.one_pass is None:
         raise InputError(f"--method parallel needs a drafter that was trained on the hidden rows of {pair.name}: take "
                          "--model smollm2, or another --method")
@@ -88,7 +90,7 @@ class Session:
     def __init__(self, config: Config, backend: str | Opener = "model", pair: Pair | None = None, *,
                  general: bool = False, launch: str = "pass", interpreted: bool = False, batch: int = 1,
                  rows: int | None = None, prefill: int | None = None, pruning: Pruning | None = None,
-                 one_pass: bool = False) -> None:
+                 one_pass: bool = False, int4: bool = False) -> None:
         """``backend``: a name of :func:`open_device`, or what opens another device.
 
         ``general``: models also take hidden rows, run some of their layers and give other answers than tokens.
@@ -102,7 +104,7 @@ class Session:
         of any pass, by the one program, as of a batch.
         ``pruning``: the schedule of the target's cache (:class:`gemmule.sw.kv.selected.SelectedKV`).
         ``one_pass``: with the drafter that was trained on the target's hidden rows, which the target's greedy passes
-        then leave in DRAM.
+        then leave in DRAM. ``int4``: with the target's int4 copy, which goes on in the target's cache.
 
         Raises:
             InputError: options that exclude each other, or a draft and a target that do not go in one launch.
@@ -110,7 +112,7 @@ class Session:
         looped = check_choice("--launch", launch, LAUNCHES) != "pass"
         pair = pair or bundled_pair()
         _refuse(backend, pair, general=general, launch=launch, interpreted=interpreted, batch=batch, prefill=prefill,
-                pruning=pruning, one_pass=one_pass)
+                pruning=pruning, one_pass=one_pass, int4=int4)
         prefill = 0 if batch > 1 else prefill
         self.pruning, self.pair = pruning, pair
         source = pair.one_pass() if one_pass and pair.one_pass else None
@@ -118,6 +120,9 @@ class Session:
                              lend=source.made.every if source else 0)
         size = round_up(len(target.dram), ALIGN)
         draft = pair.draft(config, size, general, looped, batch, rows, prefill) if pair.draft else None
+        copy = pair.int4(target.program, size, general=general) if int4 and pair.int4 else None
+        if copy:
+            size = round_up(size + len(copy.dram), ALIGN)
         drafter, step = None, None
         if source and target.program.lends:
             drafter = source.place(config, size, prefill=prefill, borrow=Lender(
@@ -137,10 +142,12 @@ class Session:
         else:
             self.device = open_device(backend, config, size) if isinstance(backend, str) else backend(config, size)
 
-        def loaded(name: str, placed: Placed, lender: LoadedModel | None = None) -> LoadedModel:
+        def loaded(name: str, placed: Placed, lender: LoadedModel | None = None,
+                   whole: LoadedModel | None = None) -> LoadedModel:
             if isinstance(self.device, Simulator) and interpreted:
                 return InterpretedModel(name, placed.network, placed.program, self.device, placed.prefill,
-                                        placed.narrow, lender=lender if isinstance(lender, InterpretedModel) else None)
+                                        placed.narrow, lender=lender if isinstance(lender, InterpretedModel) else None,
+                                        whole=whole if isinstance(whole, InterpretedModel) else None)
             return LoadedModel(name, placed.program, placed.dram, self.device, placed.loop,
                                step if placed.loop else None, placed.prefill, placed.narrow, ahead, placed.selection,
                                placed.values)
@@ -149,6 +156,7 @@ class Session:
         self.memories: dict[str, dict[str, Any]] = {}
         """What methods keep from text to text, apart for each way to decode."""
         self.target, self.draft = loaded(TARGET, target), loaded(DRAFT, draft) if draft else None
+        self.int4 = loaded(DRAFT, copy, whole=self.target).in_cache_of(self.target) if copy else None
         self.one_pass = OnePass(loaded(DRAFT, drafter, self.target), source.made.tokens, source.made.masks,
                                 source.made.file.sha256) \
             if drafter and source else None
@@ -189,6 +197,8 @@ class Session:
         if METHODS[method].needs_general and self.target.program.general is None:
             raise InputError(f"--method {method} needs a session with general=True: it runs some of the layers, or "
                              "takes other answers than tokens")
+        if METHODS[method].needs_int4 and self.int4 is None:
+            raise InputError(f"--method {method} needs a session with int4=True: the target's int4 copy drafts")
         if METHODS[method].needs_one_pass and self.one_pass is None:
             raise InputError(f"--method {method} needs a session with one_pass=True: its drafter reads hidden rows")
         cache = self.target.charging(ledger).kv(kept=kept, pruning=self.pruning)
@@ -198,6 +208,7 @@ class Session:
             draft=self.draft and self.draft.charging(ledger), target=self.target.charging(ledger, DRAFT), cache=cache,
             lengths=LENGTHS[lengths](count), ends=stops.tokens, rule=rule, host=self.config.host, kept=kept,
             options=values, memory=self.memories.setdefault(way, {}), datastore=self.pair.datastore,
+            int4=self.int4 and self.int4.charging(ledger),
             one_pass=self.one_pass and replace(self.one_pass, model=self.one_pass.model.charging(ledger))))
         return Conversation(self.target, drafter, ledger, stops, rule, overflow=OVERFLOWS[context_overflow], kv=cache)
 
@@ -268,6 +279,8 @@ class Session:
         """Weights that a method needs beside the target's: those of the draft model, a tied head counted once."""
         if self.one_pass and METHODS[method].needs_one_pass:
             return self.one_pass.model.program.graph.parameters
+        if self.int4 and METHODS[method].needs_int4:
+            return self.int4.program.graph.parameters
         return self.draft.program.graph.parameters if self.draft and METHODS[method].needs_draft else 0
 
     def __enter__(self) -> Session:

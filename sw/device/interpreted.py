@@ -54,12 +54,12 @@ def interprets(compute: str, parameters: int, *, backend: str = "model", launch:
 
 @dataclass(eq=False)
 class _Early:
-    """The first layers of a network, and caches that are ahead of those of all layers."""
+    """Some layers of a network, or a copy of it, and caches that are ahead of those of the whole network."""
 
     interpreter: IntegerInterpreter
     cache: Cache
-    passed: dict[int, tuple[Cache, list[int]]] = field(default_factory=dict)
-    """By sequence: the cache that these rows go on from, and the tokens whose rows are cached."""
+    passed: dict[int, tuple[Cache, int, list[int]]] = field(default_factory=dict)
+    """By sequence: the cache that these rows go on from, its length, and the tokens whose rows are cached."""
 
     def begin(self, whole: Cache, kv: KV, first: int, rows: Rows) -> int:
         """Cached rows of a sequence before a pass: those of all layers, which are taken over, or ones that are ahead.
@@ -69,11 +69,12 @@ class _Early:
         if not isinstance(kv, TextKV):
             raise ValueError("the interpreter drafts in caches of texts: run the device for others")
         sequence = kv.sequence
-        before, ids = self.passed.get(sequence, (None, []))
-        if not kv.ids or before is not whole or ids != kv.ids:
+        before, length, ids = self.passed.get(sequence, (None, 0, []))
+        now = whole.length(sequence)
+        if not kv.ids or before is not whole or now != length or ids != kv.ids:
             self.cache.begin_with(whole, sequence)
         self.cache.truncate(min(first + kv.length, self.cache.length(sequence)), sequence)
-        self.passed[sequence] = whole, [*kv.ids, *rows.tokens[rows.sequences == sequence].tolist()]
+        self.passed[sequence] = whole, now, [*kv.ids, *rows.tokens[rows.sequences == sequence].tolist()]
         return self.cache.length(sequence)
 
 
@@ -114,14 +115,16 @@ class InterpretedModel(LoadedModel):
 
     def __init__(self, name: str, network: Network, program: ModelProgram, timer: Simulator | None,
                  prefill: PrefillProgram | None = None, narrow: Sequence[ModelProgram] = (),
-                 pages: Pages | None = None, values: int = 1, lender: InterpretedModel | None = None) -> None:
+                 pages: Pages | None = None, values: int = 1, lender: InterpretedModel | None = None,
+                 whole: InterpretedModel | None = None) -> None:
         """``timer`` tells the cycles of the programs' launches; None: passes cost nothing and are not charged.
 
         ``pages``: rows choose pages of the cache. ``values``: least probability that meets a value. ``lender``: the
-        model whose hidden rows this one reads.
+        model whose hidden rows this one reads. ``whole``: the model in whose cache this one goes on.
         """
         self.name, self.network, self.program, self.timer = name, network, program, timer
         self.interpreter, self.cache = IntegerInterpreter(network, pages, values), Cache(network.graph)
+        self.whole, self.ahead_of = whole, _Early(self.interpreter, self.cache)
         self.early: dict[int, _Early] = {}
         """By how many of the first layers they have."""
         self.ledger: Ledger | None = None
@@ -146,9 +149,9 @@ class InterpretedModel(LoadedModel):
         caches: Sequence[KV] = [] if kv is None else kv if isinstance(kv, Sequence) else [kv]
         rows = rows.behind(self.first)
         every = self.network.graph.layers
-        if caches and count < every:
-            early = self._early(count)
-            cached = [early.begin(self.cache, one, self.first, rows) for one in caches]
+        if caches and (count < every or self.whole):
+            early, whole = (self.ahead_of, self.whole.cache) if self.whole else (self._early(count), self.cache)
+            cached = [early.begin(whole, one, self.first, rows) for one in caches]
             logits = early.interpreter.forward(rows, early.cache)
         else:
             cached = [self._truncated(rows, sequence, caches[sequence] if caches else None)

@@ -89,6 +89,11 @@ class LoadedModel:
         made.ledger, made.name = ledger, name or self.name
         return made
 
+    def in_cache_of(self, other: LoadedModel) -> Self:
+        """This model, whose passes go on in the cache of ``other``: both notice whose rows are in it."""
+        self.owners = other.owners
+        return self
+
     def displaced(self, by: int) -> Self:
         """The same model, whose passes find their cache so many bytes further on."""
         made = copy.copy(self)

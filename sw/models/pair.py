@@ -14,15 +14,12 @@ from tokenizers import Tokenizer
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.files.chat import Chat
 from gemmule.compiler.files.model_file import ModelFile, load_model
-from gemmule.compiler.ir import Network, Pages
+from gemmule.compiler.ir import Pages
 from gemmule.compiler.kept import compile_kept, loop_kept, narrow_kept, prefill_kept, selection_kept
 from gemmule.compiler.kernels.head.lent import Lender
 from gemmule.compiler.passes.map import choices, default_rows
 from gemmule.compiler.place import round_up
-from gemmule.compiler.programs.greedy_loop import GreedyLoop
 from gemmule.compiler.programs.model_program import ModelProgram
-from gemmule.compiler.programs.prefill import PrefillProgram
-from gemmule.compiler.programs.selecting import Selection
 from gemmule.compiler.quantize.listed import listed
 from gemmule.compiler.quantize.narrow import NARROW_GROUP, narrowed
 from gemmule.compiler.search.decoder import default_effort
@@ -37,32 +34,15 @@ from gemmule.sw.kv.pruning import Pruning
 from gemmule.sw.limits import DEFAULT, MODELS, MODELS_FOLDER, SMALL, resolve_pair
 from gemmule.sw.models import bundled_models as text
 from gemmule.sw.models.bundled import FILES
+from gemmule.sw.models.int4_copy import Int4Copy
 from gemmule.sw.models.one_pass import OnePassFile, one_pass_drafter, one_pass_path
+from gemmule.sw.models.placed import Placed
 from gemmule.sw.models.published import PUBLISHED, published_file
 from gemmule.sw.models.quantised import is_published, quantised
 from gemmule.sw.text.detokenize import Detokenizer
 from gemmule.sw.text.tokens import detokenizer, encode_behind, parse_tokenizer
 
 __all__ = ["OnePassSource", "Pair", "Placed", "bundled_pair", "imported_pair", "open_pair", "published_pair"]
-
-
-@dataclass(frozen=True)
-class Placed:
-    """A network, compiled, and what stands in DRAM from its ``base_address`` on (uint8), other programs included."""
-
-    network: Network
-    program: ModelProgram
-    dram: np.ndarray
-    loop: GreedyLoop | None = None
-    """Of several greedy steps, if wanted."""
-    prefill: PrefillProgram | None = None
-    """Of a prompt's rows, if wanted and where it pays."""
-    narrow: tuple[ModelProgram, ...] = ()
-    """Of fewer rows or positions, where they pay and passes are of one text: the first that takes a pass is best."""
-    selection: Selection | None = None
-    """Of what chooses rows of the cache, if wanted."""
-    values: int = 0
-    """Least probability that meets a value; 0: all values are loaded."""
 
 
 class Place(Protocol):
@@ -110,6 +90,7 @@ class Pair:
         chat: the target's chat template, where it has one.
         skips: the target's passes load no weights that meet only zeros.
         tokenizer: of both; None: only token ids are known.
+        int4: compiles the target's int4 copy beside it.
         one_pass: gives the drafter that was trained on the target's hidden rows, where there is one; the first call
             makes it.
     """
@@ -128,6 +109,7 @@ class Pair:
     chat: Chat | None = None
     skips: bool = False
     tokenizer: Tokenizer | None = None
+    int4: Int4Copy | None = None
     one_pass: Callable[[], OnePassSource] | None = None
 
     def decode(self, ids: Sequence[int], before: Sequence[int] = ()) -> str:
@@ -168,6 +150,7 @@ def bundled_pair(name: str = SMALL, weights: str | None = None, *, skip_zeros: b
     pair = resolve_pair(name)
     models = {role: _with_weights(text.bundled_model(role, pair), weights, f"the bundled {role}")
               for role in ("target", "draft")}
+    int4 = Int4Copy(models["target"], pair)
     if skip_zeros:
         models["target"] = _skipping(models["target"])
     target, draft = (_Imported(MODELS_FOLDER / pair / FILES[role], model, shown=role, bundled=True)
@@ -177,7 +160,8 @@ def bundled_pair(name: str = SMALL, weights: str | None = None, *, skip_zeros: b
         name=pair, positions=models["target"].network.graph.text_positions, ends=frozenset(models["target"].ends),
         encode=encode, go_on=encode, plain=encode, words=text.bundled_detokenizer(pair),
         digests=tuple(model.sha256 for model in models.values()), target=target, draft=draft,
-        parameters=models["target"].network.graph.parameters, skips=skip_zeros, tokenizer=text.bundled_tokenizer(pair))
+        parameters=models["target"].network.graph.parameters, skips=skip_zeros, tokenizer=text.bundled_tokenizer(pair),
+        int4=int4)
 
 
 def _with_weights(file: ModelFile, weights: str | None, what: str) -> ModelFile:
@@ -258,6 +242,7 @@ def _one_pass(name: str, target: ModelFile) -> OnePassSource:
 def _pair(target: Path, file: ModelFile, name: str, draft: Path | None, weights: str | None,
           skip_zeros: bool) -> Pair:
     """``name``: of the target, as the report shows it."""
+    int4 = Int4Copy(file, name)
     file = _skipping(file) if skip_zeros else file
     graph, tokenizer = file.network.graph, _tokenizer(file, target, "--model")
     other = None
@@ -281,7 +266,7 @@ def _pair(target: Path, file: ModelFile, name: str, draft: Path | None, weights:
         plain=partial(encode, begins=False), words=detokenizer(tokenizer), chat=file.chat, parameters=graph.parameters,
         digests=(file.sha256, *((other.sha256,) if other else ())), target=_Imported(target, file, shown=name),
         draft=_Imported(draft, other, shown=draft.name) if draft and other else None, skips=skip_zeros,
-        tokenizer=tokenizer)
+        tokenizer=tokenizer, int4=int4)
 
 
 def _behind(prefix: tuple[int, ...], ids: list[int]) -> list[int]:

@@ -30,6 +30,7 @@ Every method gives the tokens of `ar`, bit for bit: what it proposes is verified
 def _needs(method: Method) -> str:
     found = ["a draft model"] * method.needs_draft + ["the general program"] * method.needs_general
     found += ["a drafter trained on the target's hidden rows"] * method.needs_one_pass
+    found += ["a target with int8 weights"] * method.needs_int4
     return ", ".join(found) or "nothing"
 
 
@@ -45,7 +46,7 @@ def _option(option: Option) -> str:
 
 def _paragraphs(name: str) -> Iterator[str]:
     """A method's docstring as Markdown."""
-    module = import_module(f"gemmule.sw.decoding.methods.{name}")
+    module = import_module(f"gemmule.sw.decoding.methods.{METHODS[name].file}")
     for part in (inspect.getdoc(module) or "").replace("``", "`").split("\n\n"):
         yield " ".join(part.split())
 
@@ -55,7 +56,7 @@ def methods_page() -> str:
     lines = [INTRO + "\n".join(f"| [`{name}`](#{name}) | {one.says} | {_needs(one)} | {_drafts(one)} |"
                                for name, one in METHODS.items())]
     for name, method in METHODS.items():
-        lines += [f"## {name}", f"[{name}.py](../sw/decoding/methods/{name}.py)", *_paragraphs(name)]
+        lines += [f"## {name}", f"[{method.file}.py](../sw/decoding/methods/{method.file}.py)", *_paragraphs(name)]
         options = [_option(option) for option in method.every_option()]
         if options:
             lines.append("| option | meaning | values | default |\n|---|---|---|---|\n" + "\n".join(options))

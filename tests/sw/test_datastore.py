@@ -51,7 +51,7 @@ def test_runs_and_what_follows_them() -> None:
         for run_ in {tuple(text[at:at + length]) for at in range(0, 390, 7)} | {(7,) * length}:
             stands = [at for at in range(len(whole)) if tuple(whole[at:at + length]) == run_]
             places = made.places(run_)
-            assert (places.count if places else 0) == len(stands)
+            assert (places.times if places else 0) == len(stands)
             if places is None:
                 continue
             following = Counter(whole[at + length] for at in stands)
@@ -68,8 +68,8 @@ def test_frequent_runs_are_sampled_and_their_places_exact(monkeypatch: pytest.Mo
     made = store([1, 2, 1, 3] * 100)
     one = made.places([1])
     assert one is not None
-    assert one.count == 200
-    assert {(token, share, places.count) for token, share, places in made.behind(one, 4)} == {
+    assert one.times == 200
+    assert {(token, share, places.times) for token, share, places in made.behind(one, 4)} == {
         (2, 0.5, 100), (3, 0.5, 100)}
 
 

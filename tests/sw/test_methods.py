@@ -12,6 +12,9 @@ import pytest
 
 from gemmule.compiler.compile import compile_network
 from gemmule.compiler.ir import Network, Rows
+from gemmule.compiler.place import round_up
+from gemmule.compiler.programs.sharing import compile_in_cache
+from gemmule.compiler.quantize.narrow import narrowed
 from gemmule.config import load_config
 from gemmule.sw.datastore.datastore import DEPTH, Datastore
 from gemmule.sw.datastore.suffix_array import suffix_array
@@ -22,10 +25,10 @@ from gemmule.sw.decoding.generation import Generation
 from gemmule.sw.decoding.lengths import LENGTHS
 from gemmule.sw.decoding.methods import DRAFT, METHODS, Option, Request
 from gemmule.sw.decoding.methods.ar import Autoregressive
-from gemmule.sw.decoding.methods.layerskip import EarlyExit
 from gemmule.sw.decoding.methods.pld import PromptLookup
 from gemmule.sw.decoding.noise import Noise
 from gemmule.sw.decoding.sampling import Sampling
+from gemmule.sw.decoding.self_draft import SelfDraft
 from gemmule.sw.decoding.tree import Drafter, Extra, Tree
 from gemmule.sw.decoding.verify import GREEDY, Match, Rule
 from gemmule.sw.device.backends import open_device
@@ -41,6 +44,8 @@ from tests.compiler.integer_networks import Sizes, random_network
 
 SEED = 20261126
 CONFIG = load_config("edge")
+BESIDE = 1 << 19
+"""Bytes behind a target for its int4 copy."""
 SIZES = Sizes(family="llama", hidden=48, inner=100, heads=4, kv_heads=2, head_dim=24, layers=3, vocab=41, positions=60)
 PROMPTS = ([3, 1, 4, 1, 5], [7, 7], [2, 9, 2, 9, 2, 9], [40])
 FREE = [name for name, one in METHODS.items() if not one.needs_one_pass]
@@ -58,7 +63,19 @@ def model(name: str = TARGET, salt: int = 0, **options: int | bool) -> LoadedMod
     """Each is compiled once: texts have caches of their own, and begin with empty ones."""
     options = {"rows": 8, "tokens": True, "general": True} | options
     program = compile_network(network(salt), CONFIG, **options)  # type: ignore[arg-type]
-    return LoadedModel(name, program, program.fill(network(salt)), open_device("model", CONFIG, program.size))
+    return LoadedModel(name, program, program.fill(network(salt)), open_device("model", CONFIG, program.size + BESIDE))
+
+
+@cache
+def int4_copy(target: LoadedModel) -> LoadedModel | None:
+    """Of a target whose cache stands in order, behind it on the same device."""
+    if target.program.pool:
+        return None
+    narrow, base = narrowed(network()), round_up(target.program.size, 1 << 12)
+    program = compile_in_cache(narrow, target.program, rows=1, base_address=base, general=True)
+    if isinstance(target, InterpretedModel):
+        return InterpretedModel(DRAFT, narrow, program, target.timer, whole=target).in_cache_of(target)
+    return LoadedModel(DRAFT, program, program.fill(narrow), target.device).in_cache_of(target)
 
 
 @cache
@@ -73,9 +90,11 @@ def talk(method: str, target: LoadedModel, draft: LoadedModel, rule: Rule, ledge
          overflow: str = "stop", kv: TextKV | None = None) -> Conversation:
     way = METHODS[method]
     kv = target.charging(ledger).kv() if kv is None else kv
+    copied = int4_copy(target) if way.needs_int4 else None
     request = Request(draft=draft.charging(ledger), target=target.charging(ledger, DRAFT), cache=kv,
                       lengths=LENGTHS["constant"](count if way.drafts else 0), ends=frozenset(), rule=rule,
-                      host=CONFIG.host, options=way.values({}), datastore=datastore)
+                      host=CONFIG.host, options=way.values({}), datastore=datastore,
+                      int4=copied and copied.charging(ledger))
     return Conversation(target, way.make(request), ledger, rule=rule, overflow=OVERFLOWS[overflow], kv=kv)
 
 
@@ -156,7 +175,7 @@ def test_an_early_exit_of_all_layers_is_always_right(models: tuple[LoadedModel, 
     target, _ = models
     ledger = Ledger(CONFIG)
     kv = target.charging(ledger).kv()
-    drafter = EarlyExit(target.charging(ledger, DRAFT), kv, SIZES.layers, LENGTHS["constant"](3), GREEDY)
+    drafter = SelfDraft(target.charging(ledger, DRAFT), kv, 3, GREEDY, layers=[(0, SIZES.layers)])
     run = Conversation(target, drafter, ledger, kv=kv).turn(PROMPTS[0], 20)
     assert run.acceptance == 1
     assert ledger.launches[DRAFT] == run.drafted

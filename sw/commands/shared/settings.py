@@ -127,7 +127,7 @@ class Settings:
         general = self.temperature > 0 or self.draft_lengths == "confidence" or self.way.needs_general
         return Session(config, self.backend, pair, general=general, launch=self._launch, batch=self.batch,
                        rows=self._rows, prefill=self.prefill_rows, interpreted=self.interprets(pair),
-                       pruning=self.pruning, one_pass=self.way.needs_one_pass)
+                       pruning=self.pruning, one_pass=self.way.needs_one_pass, int4=self.way.needs_int4)
 
     def plain_session(self, config: Config, pair: Pair) -> Session:
         """The same for autoregressive decoding on the model, to compare with."""

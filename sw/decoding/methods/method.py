@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from importlib import import_module
+from keyword import iskeyword
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,12 +27,18 @@ if TYPE_CHECKING:
     from gemmule.sw.device.runtime import LoadedModel
     from gemmule.sw.kv.text import TextKV
 
-__all__ = ["DRAFT", "Method", "Option", "Request"]
+__all__ = ["DRAFT", "Method", "Option", "Request", "file_of"]
 
 RESERVED = ("always", "never", "all")
 """Words that `gemmule bench` has for something else."""
 DRAFT = "draft"
 """Name under which the passes of a method's own drafting are charged."""
+
+
+def file_of(name: str) -> str:
+    """The file of a method: words of its name joined by _, and one behind a word of Python's own or of its library's.
+    """
+    return name.replace("-", "_") + "_" * (iskeyword(name) or name == "self")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +94,7 @@ class Request:
         options: values of the method's own options, by key, defaults included.
         kept: whether KV caches keep their rows from pass to pass.
         one_pass: the drafter that was trained for the target; None where there is none.
+        int4: the target's int4 copy, whose passes go on in the target's cache; None where there is none.
         datastore: gives the texts of a corpus in the target's tokens; None where there are none.
         memory: what the method keeps from text to text of a session that are decoded the same way.
     """
@@ -101,6 +109,7 @@ class Request:
     options: Mapping[str, Any] = field(default_factory=dict)
     kept: bool = True
     one_pass: OnePass | None = None
+    int4: LoadedModel | None = None
     datastore: Callable[[str], Datastore] | None = None
     memory: dict[str, Any] = field(default_factory=dict)
 
@@ -117,6 +126,7 @@ class Method:
         options: others of its own.
         needs_draft: whether a draft model proposes; its weights count as the method's.
         needs_one_pass: whether the drafter proposes that was trained on the target's hidden rows.
+        needs_int4: whether the target's int4 copy drafts.
         needs_general: whether the target runs some of its layers, or gives other answers than tokens.
         scheduled: whether a schedule can say how many tokens a step drafts: those of trees stand in no order in which
             they are accepted.
@@ -135,17 +145,23 @@ class Method:
     needs_draft: bool = False
     needs_general: bool = False
     needs_one_pass: bool = False
+    needs_int4: bool = False
     scheduled: bool = True
     verify: str = "match"
     labels: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(r"[a-z][a-z0-9_]*", self.name) or self.name in RESERVED:
-            raise InputError(f"a method's name must be lower-case letters, digits and _, and none of "
+        if not re.fullmatch(r"[a-z][a-z0-9-]*", self.name) or self.name in RESERVED:
+            raise InputError(f"a method's name must be lower-case letters, digits and -, and none of "
                              f"{', '.join(RESERVED)}, not {self.name!r}")
         for option in self.every_option():
             if option.default is not None:
                 option.check(option.default)
+
+    @property
+    def file(self) -> str:
+        """Of its module, without the suffix."""
+        return file_of(self.name)
 
     @property
     def digest(self) -> str:

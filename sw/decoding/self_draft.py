@@ -1,0 +1,48 @@
+"""Drafting in the target's own KV cache: by some of its layers, or by a copy of it with narrower weights. Light."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gemmule.sw.decoding.chains import draft_chain
+from gemmule.sw.decoding.paced import Paced
+
+if TYPE_CHECKING:
+    from gemmule.config import Host
+    from gemmule.sw.decoding.lengths import Lengths
+    from gemmule.sw.decoding.tree import Tree
+    from gemmule.sw.decoding.verify import Rule
+    from gemmule.sw.device.runtime import LoadedModel
+    from gemmule.sw.kv.text import TextKV
+    from gemmule.sw.step import Asking
+
+__all__ = ["SelfDraft"]
+
+
+class SelfDraft(Paced):
+    """Drafts a chain behind the rows that the target has cached; the pass that verifies overwrites what this adds."""
+
+    def __init__(self, model: LoadedModel, cache: TextKV, lengths: Lengths | int, rule: Rule, host: Host | None = None,
+                 *, layers: Sequence[tuple[int, int]] = ()) -> None:
+        """``model``: charged as a draft; ``cache``: the target's, of this text; ``lengths``: as of :class:`Paced`;
+        ``layers``: first and number of each range of layers that draft, () for all.
+        """
+        super().__init__(lengths, host)
+        self.model, self.cache, self.rule, self.layers = model, cache, rule, layers
+        self._dropped = 0
+
+    def begin(self, ids: list[int], dropped: int = 0) -> None:
+        self._dropped = dropped
+
+    def propose(self, ids: list[int], budget: int) -> Asking[Tree]:
+        from gemmule.sw.step import LayerRange
+
+        layers = [LayerRange(first=first, count=count) for first, count in self.layers]
+        tree, outs = yield from draft_chain(
+            self.cache.borrow(self.model), ids, min(self.lengths.most(), budget), self.rule, self.lengths,
+            dropped=self._dropped, layers=layers or None)
+        self.drafted = len(outs)
+        if outs:
+            self.costs.draft = outs[-1].cycles + self.host.launch_cycles * len(outs[-1].results)
+        return tree
