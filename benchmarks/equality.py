@@ -175,7 +175,7 @@ def _talk(target: Target, draft: InterpretedModel, method: str, length: int, rul
     config = load_config("base")
     request = Request(draft=draft, target=target.charging(None, DRAFT), cache=cache, lengths=Constant(length),
                       ends=frozenset(), rule=rule, host=config.host, options=METHODS[method].values({}),
-                      datastore=bundled_pair(SMALL).datastore, int4=int4)
+                      datastore=bundled_pair(SMALL).datastore, int4=int4, skipping=lambda: (1,))
     return Conversation(target, METHODS[method].make(request), Ledger(config), rule=rule, kv=cache)
 
 

@@ -108,7 +108,7 @@ class Reading:
     def row(self, name: str, layers: int) -> dict[str, Any]:
         """One format of the first ``layers`` layers."""
         bits, rounding, device = FORMATS[name]
-        network = layer_part(self.network, 0, layers)
+        network = layer_part(self.network, (0, layers))
         nodes = streamed(network)
         weights = {node.tensors["weight"]: rounding(network.tensor(node, "weight")).astype(np.float32)
                    for node in nodes} if rounding else {}

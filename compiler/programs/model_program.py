@@ -202,7 +202,7 @@ class ModelProgram(Program):
 
         ``commands``: of the general program, by default those of the plain one.
         """
-        lists = [rows.tokens, rows.positions, *([rows.lent] if self.borrows else [])]
+        lists = [*self._ids(rows), *([rows.lent] if self.borrows else [])]
         found, slots = {}, np.zeros((len(lists), self.batch * self.max_rows), dtype=np.int64)
         slots[:, self.slots(rows)] = lists
         used = len(rows) if self.batch == 1 else slots.shape[1]
@@ -212,18 +212,24 @@ class ModelProgram(Program):
                 found[at] = slots[entry // slots.shape[1], :used]
         return found
 
+    def _ids(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+        """Row of the table of embeddings, and of that of positions. Hidden rows stand behind the embeddings, and a
+        learned position is not added again.
+        """
+        if rows.hidden is None:
+            return rows.tokens, rows.positions
+        inside = rows.hidden >= 0
+        tokens = np.where(inside, self.graph.vocab + rows.hidden, rows.tokens)
+        learned = any(isinstance(node, Position) for node in self.graph.nodes)
+        return tokens, np.where(inside, self.graph.positions, rows.positions) if learned else rows.positions
+
     def inputs(self, rows: Rows) -> Iterator[tuple[int, np.ndarray]]:
         """(address, bytes) that the host writes before a pass.
 
         Raises:
             CompileError: rows of other sequences than the program's, unknown tokens, or positions beyond the network's.
         """
-        slots, tokens, positions = self.slots(rows), rows.tokens, rows.positions
-        if rows.hidden is not None:  # they stand behind the embeddings, and a learned position is not added again
-            inside = rows.hidden >= 0
-            tokens = np.where(inside, self.graph.vocab + rows.hidden, tokens)
-            learned = any(isinstance(node, Position) for node in self.graph.nodes)
-            positions = np.where(inside, self.graph.positions, positions) if learned else positions
+        slots, (tokens, positions) = self.slots(rows), self._ids(rows)
         if rows.tokens.max() >= self.graph.vocab:
             raise CompileError(f"tokens must be from 0 to {self.graph.vocab - 1}, not {rows.tokens.max()}")
         if rows.positions.max() >= self.graph.positions:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType, TracebackType
 from typing import Any
 
@@ -68,7 +69,7 @@ def _refuse(backend: str | Opener, pair: Pair, *, general: bool, launch: str, in
                          "the two")
     if pruning and pruning.pages and general:
         raise InputError("--prune with score: pages takes greedy decoding by methods that run whole passes: drop the "
-                         "temperature, take another --method than layerskip, recycling and chooser, and no "
+                         "temperature, take another --method than layerskip, self, recycling and chooser, and no "
                          "--draft-lengths confidence")
     if one_pass and (batch > 1 or looped or pruning):
         what = f"--batch {batch}" if batch > 1 else f"--launch {launch}" if looped else "--prune"
@@ -118,6 +119,7 @@ class Session:
         source = pair.one_pass() if one_pass and pair.one_pass else None
         target = pair.target(config, 0, general, batch=batch, rows=rows, prefill=prefill, pruning=pruning,
                              lend=source.made.every if source else 0)
+        self._skipping = partial(pair.skipped_layers, target)
         size = round_up(len(target.dram), ALIGN)
         draft = pair.draft(config, size, general, looped, batch, rows, prefill) if pair.draft else None
         copy = pair.int4(target.program, size, general=general) if int4 and pair.int4 else None
@@ -208,7 +210,7 @@ class Session:
             draft=self.draft and self.draft.charging(ledger), target=self.target.charging(ledger, DRAFT), cache=cache,
             lengths=LENGTHS[lengths](count), ends=stops.tokens, rule=rule, host=self.config.host, kept=kept,
             options=values, memory=self.memories.setdefault(way, {}), datastore=self.pair.datastore,
-            int4=self.int4 and self.int4.charging(ledger),
+            skipping=self._skipping, int4=self.int4 and self.int4.charging(ledger),
             one_pass=self.one_pass and replace(self.one_pass, model=self.one_pass.model.charging(ledger))))
         return Conversation(self.target, drafter, ledger, stops, rule, overflow=OVERFLOWS[context_overflow], kv=cache)
 

@@ -24,12 +24,15 @@ from gemmule.sw.device.forward import Caches, answered_rows, append_rows
 from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.device.pieces import launches, pieces
 from gemmule.sw.device.runtime import LoadedModel
+from gemmule.sw.device.slots import HiddenSlots
 from gemmule.sw.errors import InputError
 from gemmule.sw.kv.text import TextKV
 from gemmule.sw.step import KV, Forward, LayerRange, Want
 
 __all__ = ["InterpretedModel", "interprets"]
 
+Ranges = tuple[tuple[int, int], ...]
+"""First and number of each range of layers."""
 LARGE = 20_000_000
 """Parameters from which the device's own arithmetic is a matter of minutes."""
 
@@ -107,7 +110,7 @@ class LentRows:
 
 
 class InterpretedModel(LoadedModel):
-    """A model for decoding loops: passes by tokens through all layers or the first ones; tokens, logits, the largest.
+    """A model for decoding loops: passes by tokens through all layers or some; tokens, logits, the largest.
 
     Its cache is the interpreter's. The rows of a pass follow what their sequence has cached; what lies behind is
     forgotten, as on the device.
@@ -125,11 +128,13 @@ class InterpretedModel(LoadedModel):
         self.name, self.network, self.program, self.timer = name, network, program, timer
         self.interpreter, self.cache = IntegerInterpreter(network, pages, values), Cache(network.graph)
         self.whole, self.ahead_of = whole, _Early(self.interpreter, self.cache)
-        self.early: dict[int, _Early] = {}
-        """By how many of the first layers they have."""
+        self.early: dict[Ranges, _Early] = {}
+        """By the layers that they have."""
         self.ledger: Ledger | None = None
         self.owners = {}
-        self.loop = self.step = self.slots = self.pages = self.ahead = None
+        self.loop = self.step = self.pages = self.ahead = None
+        general = getattr(program, "general", None)
+        self.slots = HiddenSlots(general.slots, general.batch * general.max_rows) if general else None
         self.prefill, self.narrow = prefill, narrow
         self.lender, self.lent = lender, LentRows.of(network, program) if program.lends else None
 
@@ -138,19 +143,18 @@ class InterpretedModel(LoadedModel):
         """Run new rows of each sequence behind its cached ones.
 
         Raises:
-            ValueError: hidden rows or exponents are wanted, other layers than the first ones, caches whose
-                rows are not those of a text in order, or hidden rows.
+            ValueError: hidden rows or exponents are wanted, layers with caches of their own, caches whose rows are not
+                those of a text in order, or hidden rows.
         """
         want = want if isinstance(want, Want) else Want(last=want)
-        count = self._layers(layers)
+        ranges = self._layers(layers)
         if want.hidden or want.temperature is not None or rows.hidden is not None:
             raise ValueError(f"{self.name}: the interpreter gives tokens and logits of rows by token; run the device "
                              "for other answers")
         caches: Sequence[KV] = [] if kv is None else kv if isinstance(kv, Sequence) else [kv]
         rows = rows.behind(self.first)
-        every = self.network.graph.layers
-        if caches and (count < every or self.whole):
-            early, whole = (self.ahead_of, self.whole.cache) if self.whole else (self._early(count), self.cache)
+        if caches and (ranges != self._every or self.whole):
+            early, whole = (self.ahead_of, self.whole.cache) if self.whole else (self._early(ranges), self.cache)
             cached = [early.begin(whole, one, self.first, rows) for one in caches]
             logits = early.interpreter.forward(rows, early.cache)
         else:
@@ -162,7 +166,7 @@ class InterpretedModel(LoadedModel):
         found = logits[answered]
         if caches:  # of a sequence without rows of its own the device's cache may be ahead of the interpreter's
             cached = [self.first + one.length for one in caches]
-        results = () if self.timer is None else tuple(self._launches(rows, want, answered, cached, count))
+        results = () if self.timer is None else tuple(self.launched(rows, want, answered, cached, ranges))
         append_rows(kv, rows)
         return Forward(found.argmax(axis=1).tolist(), results, found.astype(np.int16) if want.logits else None,
                        largest(found, want.top) if want.top else None)
@@ -176,22 +180,24 @@ class InterpretedModel(LoadedModel):
             raise ValueError(f"{self.name}: it reads hidden rows of a model that lends them: give its lender")
         return {node.name: self.lender.lent.rows[node.depth][rows.lent] for node in nodes}
 
-    def _layers(self, layers: Sequence[LayerRange] | None) -> int:
-        """How many of the first layers a pass runs."""
-        if layers is None:
-            return self.network.graph.layers
-        (part, *more) = layers
-        if more or part.first or part.kv is not None:
-            raise ValueError(f"{self.name}: the interpreter runs the first layers of a network, in one cache; run the "
-                             "device for others")
-        return part.count
+    @property
+    def _every(self) -> Ranges:
+        return ((0, self.network.graph.layers),)
 
-    def _early(self, count: int) -> _Early:
-        if count not in self.early:
-            part = layer_part(self.network, 0, count)
-            self.early[count] = _Early(IntegerInterpreter(part, self.interpreter.pages, self.interpreter.values),
-                                       Cache(part.graph))
-        return self.early[count]
+    def _layers(self, layers: Sequence[LayerRange] | None) -> Ranges:
+        """Those that a pass runs."""
+        if layers is None:
+            return self._every
+        if any(part.kv is not None for part in layers) or (self.whole and len(layers) > 1):
+            raise ValueError(f"{self.name}: the interpreter runs layers in one cache; run the device for others")
+        return tuple((part.first, part.count) for part in layers)
+
+    def _early(self, ranges: Ranges) -> _Early:
+        if ranges not in self.early:
+            part = layer_part(self.network, *ranges)
+            self.early[ranges] = _Early(IntegerInterpreter(part, self.interpreter.pages, self.interpreter.values),
+                                        Cache(part.graph))
+        return self.early[ranges]
 
     def commit(self, position: int, path: list[int], sequence: int = 0) -> int:
         """Keep of the rows that the last pass added at ``position`` those of the accepted path; returns cycles."""
@@ -224,24 +230,29 @@ class InterpretedModel(LoadedModel):
             self.cache.truncate(int(own[0]), sequence)
         return self.cache.length(sequence)
 
-    def _launches(self, rows: Rows, want: Want, answered: np.ndarray, cached: Sequence[int],
-                  layers: int) -> list[Result]:
-        """The launches that the device would run."""
+    def launched(self, rows: Rows, want: Want, answered: np.ndarray, cached: Sequence[int],
+                  ranges: Ranges) -> list[Result]:
+        """The launches that the device would run of a pass behind so many cached rows of each sequence, timed."""
         program, found = self.program, []
-        if want.plain and layers == self.network.graph.layers:
+        if want.plain and ranges == self._every:
             for by, piece in launches(rows, answered, program, self.prefill, self.narrow, cached):
                 count = int(answered[piece.index[piece.index >= 0]].sum())
                 found.append(self._launch(by, by.step(piece.rows, count), by.gathered(piece.rows)))
             return found
-        general = program.general
-        if general is None:
+        general, slots = program.general, self.slots
+        if general is None or slots is None:
             raise ValueError(f"{self.name}: logits need the general program: compile with general=True")
         general.check_top(want.top)
         for piece in pieces(rows, program.max_rows, program.batch, cached):
-            count = int(answered[piece.index[piece.index >= 0]].sum())
-            step = program.general_step(piece.rows, [n + done for n, done in zip(cached, piece.before)],
-                                        (0, layers), Answers(rows=count, logits=want.logits, top=want.top > 0))
-            found.append(self._launch(general, step, program.gathered(piece.rows, general.commands)))
+            count, taken = int(answered[piece.index[piece.index >= 0]].sum()), piece.rows
+            for part in ranges:
+                last = part is ranges[-1]
+                slot = None if last else slots.take()[0]
+                wanted = Answers(rows=count if last else 0, logits=want.logits, top=want.top > 0, hidden=slot)
+                step = program.general_step(taken, [n + done for n, done in zip(cached, piece.before)], part, wanted)
+                found.append(self._launch(general, step, program.gathered(taken, general.commands)))
+                if slot is not None:
+                    taken = taken.entering(slot + program.slots(piece.rows))
         return found
 
     def _launch(self, program: Program, step: Step, gathered: dict[int, np.ndarray], passes: int = 1) -> Result:

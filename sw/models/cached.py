@@ -17,6 +17,7 @@ from gemmule.sim.rtl.process import sweep_runs
 from gemmule.sw.datastore.kept import FOLDER as DATASTORES
 from gemmule.sw.models.quantised import FOLDER as MODELS
 from gemmule.sw.models.quantised import LOCK
+from gemmule.sw.models.skipping import FOLDER as SKIPPING
 
 __all__ = ["Entry", "entries", "remove"]
 
@@ -42,7 +43,8 @@ class Entry:
         return max(0.0, time.time() - self.used) / 86400
 
 
-KEPT = {"programs": "program", "mappings": "mapping", MODELS: "quantised model", DATASTORES: "datastore"}
+KEPT = {"programs": "program", "mappings": "mapping", MODELS: "quantised model", DATASTORES: "datastore",
+        SKIPPING: "layers to skip"}
 """Folders of files that are made as a whole, and what is in each."""
 
 

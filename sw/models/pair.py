@@ -34,11 +34,13 @@ from gemmule.sw.kv.pruning import Pruning
 from gemmule.sw.limits import DEFAULT, MODELS, MODELS_FOLDER, SMALL, resolve_pair
 from gemmule.sw.models import bundled_models as text
 from gemmule.sw.models.bundled import FILES
+from gemmule.sw.models.import_texts import default_texts
 from gemmule.sw.models.int4_copy import Int4Copy
 from gemmule.sw.models.one_pass import OnePassFile, one_pass_drafter, one_pass_path
 from gemmule.sw.models.placed import Placed
 from gemmule.sw.models.published import PUBLISHED, published_file
 from gemmule.sw.models.quantised import is_published, quantised
+from gemmule.sw.models.skipping import skipped_layers
 from gemmule.sw.text.detokenize import Detokenizer
 from gemmule.sw.text.tokens import detokenizer, encode_behind, parse_tokenizer
 
@@ -124,6 +126,15 @@ class Pair:
             InputError: there is no text to make it of, or no tokenizer.
         """
         return open_datastore(self.name, self.known_tokenizer, corpus).datastore
+
+    def skipped_layers(self, target: Placed) -> tuple[int, ...]:
+        """Layers of the target that are best left out in drafting, found once on text that calibrates imports.
+
+        Raises:
+            CacheError: they cannot be kept.
+            InputError: this Python lacks its own sources or documentation.
+        """
+        return skipped_layers(target, self.name, [self.encode(text) for text in default_texts("calibration").values()])
 
     @property
     def known_tokenizer(self) -> Tokenizer:

@@ -94,7 +94,7 @@ def talk(method: str, target: LoadedModel, draft: LoadedModel, rule: Rule, ledge
     request = Request(draft=draft.charging(ledger), target=target.charging(ledger, DRAFT), cache=kv,
                       lengths=LENGTHS["constant"](count if way.drafts else 0), ends=frozenset(), rule=rule,
                       host=CONFIG.host, options=way.values({}), datastore=datastore,
-                      int4=copied and copied.charging(ledger))
+                      int4=copied and copied.charging(ledger), skipping=lambda: (1,))
     return Conversation(target, way.make(request), ledger, rule=rule, overflow=OVERFLOWS[overflow], kv=kv)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gemmule.sw.errors import InputError
-from gemmule.sw.limits import Decimals, Range, check_choice
+from gemmule.sw.limits import Decimals, Listed, Range, check_choice
 
 if TYPE_CHECKING:
     from gemmule.config import Host
@@ -47,14 +47,15 @@ class Option:
 
     Attributes:
         name: on the command line.
-        limits: integers or decimals from and to, or words; of words the first is the default where none is named.
+        limits: integers or decimals from and to, a list of numbers, or words; of words the first is the default where
+            none is named.
         default: None: the method finds one (``otherwise`` says which).
         help: what it means, a sentence.
         otherwise: the default in words.
     """
 
     name: str
-    limits: Range | Decimals | tuple[str, ...]
+    limits: Range | Decimals | Listed | tuple[str, ...]
     help: str
     default: float | str | None = None
     otherwise: str = ""
@@ -94,6 +95,7 @@ class Request:
         options: values of the method's own options, by key, defaults included.
         kept: whether KV caches keep their rows from pass to pass.
         one_pass: the drafter that was trained for the target; None where there is none.
+        skipping: finds which of the target's layers are best left out in drafting; None where nobody does.
         int4: the target's int4 copy, whose passes go on in the target's cache; None where there is none.
         datastore: gives the texts of a corpus in the target's tokens; None where there are none.
         memory: what the method keeps from text to text of a session that are decoded the same way.
@@ -109,6 +111,7 @@ class Request:
     options: Mapping[str, Any] = field(default_factory=dict)
     kept: bool = True
     one_pass: OnePass | None = None
+    skipping: Callable[[], tuple[int, ...]] | None = None
     int4: LoadedModel | None = None
     datastore: Callable[[str], Datastore] | None = None
     memory: dict[str, Any] = field(default_factory=dict)
