@@ -253,6 +253,7 @@ class InterpretedModel(LoadedModel):
                 found.append(self._launch(general, step, program.gathered(taken, general.commands)))
                 if slot is not None:
                     taken = taken.entering(slot + program.slots(piece.rows))
+            slots.drop(len(ranges) - 1)
         return found
 
     def _launch(self, program: Program, step: Step, gathered: dict[int, np.ndarray], passes: int = 1) -> Result:
