@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any, Self
 from gemmule.config import Config
 from gemmule.io.progress import counting, say
 from gemmule.sw.benches.batch import groups, measure_batch, rows_for
-from gemmule.sw.benches.bench import BOUNDS, Case, measure, trace
+from gemmule.sw.benches.bench import BOUNDS, Case, measure, measure_warm, trace
 from gemmule.sw.benches.finished import Finished
 from gemmule.sw.decoding.methods import METHODS, Method
 from gemmule.sw.decoding.resident import resident
@@ -27,7 +27,7 @@ from gemmule.sw.prompts.choose import Prompt
 
 __all__ = ["Outcome", "Plan"]
 
-RECORD = 5
+RECORD = 6
 """Of what a file of finished results keeps: results of another form are not taken."""
 
 
@@ -84,12 +84,18 @@ class Plan:
         """
         self.alone = self._session(None)
         most = self.alone.target.program.max_rows - 1
+        self.rules = {self._numbered(case): rule for case, rule in self.rules.items()}
         self.cases = [case for case in self.rules if case.num_tokens <= most]
         if not self.cases:
             self._opened.close()  # nobody leaves a context that was not entered
             raise InputError(f"--num-speculative-tokens must have a number up to {most} (one pass verifies {most + 1} "
                              f"rows), not {', '.join(map(str, sorted({case.num_tokens for case in self.rules})))}")
         return self
+
+    def _numbered(self, case: Case) -> Case:
+        """The case with the number of drafts that its method has by itself, where none is told."""
+        own = case.num_tokens or case.method in BOUNDS
+        return case if own else replace(case, num_tokens=self.alone.drafts(case.method, None))
 
     def __exit__(self, *error: object) -> None:
         self._opened.close()
@@ -131,6 +137,7 @@ class Plan:
                 results += [result | {"category": first.kind, "prompt": first.name} for result in found]
                 done += len(group)
                 tell(done, first.name)
+        results += self._warm(prompts, results, kept)
         timeline = None
         if traced:
             say(f"tracing {prompts[0][0].name}")
@@ -141,11 +148,32 @@ class Plan:
                     if case.method not in BOUNDS}
         return Outcome(results=results, parameters=drafting, resident=resident(last), timeline=timeline)
 
+    def _warm(self, prompts: Sequence[tuple[Prompt, list[int]]], results: Sequence[dict[str, Any]],
+              kept: Finished) -> list[dict[str, Any]]:
+        """Every prompt by each warm case, one case after the other: a case is finished as a whole."""
+        found: list[dict[str, Any]] = []
+        cases = [case for case in self.cases if case.warm]
+        each = len(results) // len(prompts)
+        with counting("warm methods", len(cases), lines=bool(cases)) as tell:
+            for done, case in enumerate(cases, 1):
+                known = {(result["category"], result["prompt"]): result for result in results
+                         if (result["temperature"], result["rule"]) == (case.temperature, case.rule)}
+                assert len(known) == len(results) // each
+                some = kept.of("\n".join([repr(case), *(f"{one.kind} {one.name} {one.text}" for one, _ in prompts)]),
+                               lambda case=case, known=known: list(measure_warm(  # type: ignore[misc]
+                                   self.alone, case, [(ids, known[one.kind, one.name]) for one, ids in prompts],
+                                   self.new_tokens, self.pair.ends, self.rules[case], self._options(case.method))))
+                found += [result | {"category": prompt.kind, "prompt": prompt.name}
+                          for result, (prompt, _) in zip(some, prompts, strict=True)]
+                tell(done, str(case))
+        return found
+
     def _measured(self, ids: list[list[int]]) -> list[dict[str, Any]]:
         """What each case does on prompts that go together."""
         ends, rule_of = self.pair.ends, self.rules.__getitem__
         if self.batch == 1:
-            return list(measure(self.alone, ids[0], self.new_tokens, self.cases, ends, rule_of, self._options))
+            return list(measure(self.alone, ids[0], self.new_tokens, [case for case in self.cases if not case.warm],
+                                ends, rule_of, self._options))
         return list(measure_batch(self.alone, self._together, ids, self.new_tokens, self.cases, ends, rule_of,
                                   self._options))
 
@@ -164,4 +192,5 @@ class Plan:
             for model in (self.alone.target, self.alone.draft, self.alone.int4) if model
             for program in (model.program, model.prefill, *model.narrow) if program),
             *([self.alone.one_pass.digest] if self.alone.one_pass else []), *self._datastores(),
-            self.new_tokens, self.launch, self.batch, *self.given, [repr(case) for case in self.cases], ways]
+            self.new_tokens, self.launch, self.batch, *self.given, [repr(case) for case in self.cases if not case.warm],
+            ways]

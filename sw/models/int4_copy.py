@@ -26,6 +26,11 @@ class Int4Copy:
         self.file, self.shown = file, shown
         self.kept: dict[tuple[int, bytes, int, bool], Placed] = {}
 
+    @property
+    def able(self) -> bool:
+        """Whether the target has weights that are wider."""
+        return self.file.made.bits == 8
+
     def __call__(self, target: ModelProgram, base: int, *, general: bool = False) -> Placed:
         """Behind ``target`` from ``base`` on; ``general``: with the general program.
 

@@ -134,6 +134,7 @@ class Method:
         scheduled: whether a schedule can say how many tokens a step drafts: those of trees stand in no order in which
             they are accepted.
         verify: how drawn tokens are verified unless said: ``match`` or ``rejection``.
+        warm: values of its options with which it keeps what it learned from one text to the next.
         labels: names under which its own passes are charged, beside the target's.
 
     Raises:
@@ -151,6 +152,7 @@ class Method:
     needs_int4: bool = False
     scheduled: bool = True
     verify: str = "match"
+    warm: Mapping[str, Any] = field(default_factory=dict)
     labels: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
