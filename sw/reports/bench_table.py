@@ -74,8 +74,8 @@ def print_bench(console: Console, rows: Sequence[Row], best: Sequence[Row]) -> N
 
 
 OVERVIEW: Columns = {
-    "method": lambda r: " ".join([r["method"], *([str(r["num_speculative_tokens"])] if r["num_speculative_tokens"] else [
-        ]), *(["warm"] if r["warm"] else []), *([f"T {r['temperature']:g} {r['verify']}"] if r["temperature"] else [])]),
+    "method": lambda r: r["method"] + f" {r['num_speculative_tokens']}" * (r["num_speculative_tokens"] > 0)
+    + " warm" * r["warm"] + f" T {r['temperature']:g} {r['verify']}" * (r["temperature"] > 0),
     "equal": lambda r: {True: "all", False: "NO", None: "-"}[r["lossless"]],
     "mean": lambda r: f"{r['speedup_over_ar']:.2f}x",
     "median": lambda r: f"{r['speedup_median']:.2f}x",
