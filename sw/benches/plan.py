@@ -137,12 +137,12 @@ class Plan:
                 results += [result | {"category": first.kind, "prompt": first.name} for result in found]
                 done += len(group)
                 tell(done, first.name)
-        results += self._warm(prompts, results, kept)
+        results += self._warm(prompts, results, kept) if any(case.warm for case in self.cases) else []
         timeline = None
         if traced:
             say(f"tracing {prompts[0][0].name}")
-            timeline = trace(self.alone, prompts[0][1], self.new_tokens, self.cases, self.pair.ends,
-                             self.rules.__getitem__, self._options)
+            timeline = trace(self.alone, prompts[0][1], self.new_tokens, [case for case in self.cases if not case.warm],
+                             self.pair.ends, self.rules.__getitem__, self._options)
         last = self.alone if self.batch == 1 else self._together(self.cases[-1])
         drafting = {case.method: self.alone.extra_parameters(case.method) for case in self.cases
                     if case.method not in BOUNDS}
@@ -154,19 +154,21 @@ class Plan:
         found: list[dict[str, Any]] = []
         cases = [case for case in self.cases if case.warm]
         each = len(results) // len(prompts)
-        with counting("warm methods", len(cases), lines=bool(cases)) as tell:
+        with counting("warm methods", len(cases)) as tell:
             for done, case in enumerate(cases, 1):
-                known = {(result["category"], result["prompt"]): result for result in results
-                         if (result["temperature"], result["rule"]) == (case.temperature, case.rule)}
-                assert len(known) == len(results) // each
-                some = kept.of("\n".join([repr(case), *(f"{one.kind} {one.name} {one.text}" for one, _ in prompts)]),
-                               lambda case=case, known=known: list(measure_warm(  # type: ignore[misc]
-                                   self.alone, case, [(ids, known[one.kind, one.name]) for one, ids in prompts],
-                                   self.new_tokens, self.pair.ends, self.rules[case], self._options(case.method))))
+                behind = [(ids, next(result for result in results[number * each:(number + 1) * each]
+                                     if (result["temperature"], result["rule"]) == (case.temperature, case.rule)))
+                          for number, (_, ids) in enumerate(prompts)]
+                names = [f"{prompt.kind} {prompt.name} {prompt.text}" for prompt, _ in prompts]
+                some = kept.of("\n".join([repr(case), *names]), partial(self._kept_warm, case, behind))
                 found += [result | {"category": prompt.kind, "prompt": prompt.name}
                           for result, (prompt, _) in zip(some, prompts, strict=True)]
                 tell(done, str(case))
         return found
+
+    def _kept_warm(self, case: Case, behind: list[tuple[list[int], dict[str, Any]]]) -> list[dict[str, Any]]:
+        return list(measure_warm(self.alone, case, behind, self.new_tokens, self.pair.ends, self.rules[case],
+                                 self._options(case.method)))
 
     def _measured(self, ids: list[list[int]]) -> list[dict[str, Any]]:
         """What each case does on prompts that go together."""

@@ -144,7 +144,7 @@ def best_of(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
-        if row["warm"]:
+        if row.get("warm"):
             continue
         key = row["category"], row["method"], row["temperature"], row["verify"]
         groups.setdefault(key, []).append(row)

@@ -155,7 +155,8 @@ def bench(
       gemmule bench --method all --resume build/all.jsonl
       gemmule bench --category copy --prompts 1 --num-speculative-tokens 3 --trace build/bench.json.gz
     """
-    whole, prompts = method == ALL, prompts or (FEW if method == ALL else None)
+    whole = method == ALL
+    prompts = prompts or (FEW if whole and prompt_file is None else None)
     lengths = [0] if whole and num_speculative_tokens is None else values_of(
         "--num-speculative-tokens", LENGTHS if num_speculative_tokens is None else num_speculative_tokens, int)
     for length in lengths if lengths != [0] or num_speculative_tokens is not None else []:
