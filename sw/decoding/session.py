@@ -91,7 +91,7 @@ class Session:
     def __init__(self, config: Config, backend: str | Opener = "model", pair: Pair | None = None, *,
                  general: bool = False, launch: str = "pass", interpreted: bool = False, batch: int = 1,
                  rows: int | None = None, prefill: int | None = None, pruning: Pruning | None = None,
-                 one_pass: bool = False, int4: bool = False) -> None:
+                 one_pass: bool = False, int4: bool = False, draft_vocabulary: int | None = None) -> None:
         """``backend``: a name of :func:`open_device`, or what opens another device.
 
         ``general``: models also take hidden rows, run some of their layers and give other answers than tokens.
@@ -106,6 +106,7 @@ class Session:
         ``pruning``: the schedule of the target's cache (:class:`gemmule.sw.kv.selected.SelectedKV`).
         ``one_pass``: with the drafter that was trained on the target's hidden rows, which the target's greedy passes
         then leave in DRAM. ``int4``: with the target's int4 copy, which goes on in the target's cache.
+        ``draft_vocabulary``: the draft, and the copy, choose among so many tokens, the most frequent ones.
 
         Raises:
             InputError: options that exclude each other, or a draft and a target that do not go in one launch.
@@ -114,7 +115,11 @@ class Session:
         pair = pair or bundled_pair()
         _refuse(backend, pair, general=general, launch=launch, interpreted=interpreted, batch=batch, prefill=prefill,
                 pruning=pruning, one_pass=one_pass, int4=int4)
+        if draft_vocabulary and looped:
+            raise InputError(f"--launch {launch} hands on tokens on the device, not those of a --draft-vocabulary: "
+                             "drop one of the two")
         prefill = 0 if batch > 1 else prefill
+        pair, tokens = pair.drafting_among(draft_vocabulary)
         self.pruning, self.pair = pruning, pair
         source = pair.one_pass() if one_pass and pair.one_pass else None
         target = pair.target(config, 0, general, batch=batch, rows=rows, prefill=prefill, pruning=pruning,
@@ -122,9 +127,6 @@ class Session:
         self._skipping = partial(pair.skipped_layers, target)
         size = round_up(len(target.dram), ALIGN)
         draft = pair.draft(config, size, general, looped, batch, rows, prefill) if pair.draft else None
-        copy = pair.int4(target.program, size, general=general) if int4 and pair.int4 else None
-        if copy:
-            size = round_up(size + len(copy.dram), ALIGN)
         drafter, step = None, None
         if source and target.program.lends:
             drafter = source.place(config, size, prefill=prefill, borrow=Lender(
@@ -132,6 +134,9 @@ class Session:
             size = round_up(size + len(drafter.dram), ALIGN)
         if draft:
             size = round_up(size + len(draft.dram), ALIGN)
+        copy = pair.int4(target.program, size, general=general) if int4 and pair.int4 else None
+        if copy:
+            size = round_up(size + len(copy.dram), ALIGN)
         if draft and draft.loop and launch == "step":
             try:
                 step = link_step(draft.loop, target.program, size)
@@ -157,8 +162,9 @@ class Session:
         ahead = Ahead() if step else None
         self.memories: dict[str, dict[str, Any]] = {}
         """What methods keep from text to text, apart for each way to decode."""
-        self.target, self.draft = loaded(TARGET, target), loaded(DRAFT, draft) if draft else None
-        self.int4 = loaded(DRAFT, copy, whole=self.target).in_cache_of(self.target) if copy else None
+        self.target, self.draft = loaded(TARGET, target), loaded(
+            DRAFT, draft).choosing(tokens) if draft else None
+        self.int4 = loaded(DRAFT, copy, whole=self.target).in_cache_of(self.target).choosing(tokens) if copy else None
         self.one_pass = OnePass(loaded(DRAFT, drafter, self.target), source.made.tokens, source.made.masks,
                                 source.made.file.sha256) \
             if drafter and source else None

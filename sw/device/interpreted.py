@@ -131,7 +131,7 @@ class InterpretedModel(LoadedModel):
         self.early: dict[Ranges, _Early] = {}
         """By the layers that they have."""
         self.ledger: Ledger | None = None
-        self.owners = {}
+        self.owners, self.tokens = {}, None
         self.loop = self.step = self.pages = self.ahead = None
         general = getattr(program, "general", None)
         self.slots = HiddenSlots(general.slots, general.batch * general.max_rows) if general else None
@@ -168,8 +168,9 @@ class InterpretedModel(LoadedModel):
             cached = [self.first + one.length for one in caches]
         results = () if self.timer is None else tuple(self.launched(rows, want, answered, cached, ranges))
         append_rows(kv, rows)
-        return Forward(found.argmax(axis=1).tolist(), results, found.astype(np.int16) if want.logits else None,
+        made = Forward(found.argmax(axis=1).tolist(), results, found.astype(np.int16) if want.logits else None,
                        largest(found, want.top) if want.top else None)
+        return made if self.tokens is None else made.named(self.tokens)
 
     def _borrowed(self, rows: Rows) -> dict[str, np.ndarray]:
         """By node, what rows read of another network."""

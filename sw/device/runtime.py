@@ -68,6 +68,8 @@ class LoadedModel:
         self.value_reads = ValueReads() if values else None
         """Of passes under the model's own name, shared by all copies."""
         self.name = name
+        self.tokens: np.ndarray | None = None
+        """Of each logit, where they are not those of all tokens in order, int64 [logits]."""
         self.owners: dict[int, object] = {}
         """Whose rows each sequence's cache has, shared by all copies: texts that take turns notice each other."""
         self.program = program
@@ -92,6 +94,11 @@ class LoadedModel:
     def in_cache_of(self, other: LoadedModel) -> Self:
         """This model, whose passes go on in the cache of ``other``: both notice whose rows are in it."""
         self.owners = other.owners
+        return self
+
+    def choosing(self, tokens: np.ndarray | None) -> Self:
+        """This model, whose logits are those of these tokens; None: of all."""
+        self.tokens = tokens
         return self
 
     def displaced(self, by: int) -> Self:
@@ -165,7 +172,7 @@ class LoadedModel:
             found = forward_rows(self, rows, want, kv, layers)
         for caches in (kv, *(part.kv for part in layers or ())):
             append_rows(caches, rows)
-        return found
+        return found if self.tokens is None else found.named(self.tokens)
 
     def slots_of(self, hidden: Hidden) -> np.ndarray:
         """Where hidden rows stand, for :meth:`gemmule.compiler.ir.Rows.entering`  # int64 [rows].

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.files.model_file import ModelFile
 from gemmule.compiler.kept import sharing_kept
@@ -10,6 +12,7 @@ from gemmule.compiler.quantize.narrow import NARROW_GROUP, narrowed
 from gemmule.config import Config
 from gemmule.io.progress import working
 from gemmule.sw.errors import InputError
+from gemmule.sw.models.draft_vocabulary import choosing
 from gemmule.sw.models.placed import Placed
 
 __all__ = ["Int4Copy"]
@@ -25,6 +28,15 @@ class Int4Copy:
         """``file``: the target with int8 weights; ``shown``: its name."""
         self.file, self.shown = file, shown
         self.kept: dict[tuple[int, bytes, int, bool], Placed] = {}
+        self.others: dict[bytes, Int4Copy] = {}
+        """By the tokens that they choose among."""
+
+    def choosing(self, tokens: np.ndarray) -> Int4Copy:
+        """The copy whose logits are those of some tokens."""
+        key = tokens.tobytes()
+        if key not in self.others:
+            self.others[key] = Int4Copy(choosing(self.file, tokens), self.shown)
+        return self.others[key]
 
     @property
     def able(self) -> bool:

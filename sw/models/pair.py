@@ -34,6 +34,7 @@ from gemmule.sw.kv.pruning import Pruning
 from gemmule.sw.limits import DEFAULT, MODELS, MODELS_FOLDER, SMALL, resolve_pair
 from gemmule.sw.models import bundled_models as text
 from gemmule.sw.models.bundled import FILES
+from gemmule.sw.models.draft_vocabulary import choosing, frequent_tokens
 from gemmule.sw.models.import_texts import default_texts
 from gemmule.sw.models.int4_copy import Int4Copy
 from gemmule.sw.models.one_pass import OnePassFile, one_pass_drafter, one_pass_path
@@ -89,6 +90,7 @@ class Pair:
         digests: SHA-256 of the files of both.
         target, draft: compile and place the models; no draft: only autoregressive decoding.
         parameters: of the target.
+        vocab: tokens of both.
         chat: the target's chat template, where it has one.
         skips: the target's passes load no weights that meet only zeros.
         tokenizer: of both; None: only token ids are known.
@@ -108,6 +110,7 @@ class Pair:
     target: Place
     draft: Place | None
     parameters: int
+    vocab: int = 0
     chat: Chat | None = None
     skips: bool = False
     tokenizer: Tokenizer | None = None
@@ -126,6 +129,19 @@ class Pair:
             InputError: there is no text to make it of, or no tokenizer.
         """
         return open_datastore(self.name, self.known_tokenizer, corpus).datastore
+
+    def drafting_among(self, count: int | None) -> tuple[Pair, np.ndarray | None]:
+        """The pair whose draft, and int4 copy, choose among the ``count`` most frequent tokens, and these tokens; None:
+        as it is.
+
+        Raises:
+            CacheError, InputError: as of :meth:`datastore`; there are not so many tokens.
+        """
+        if count is None:
+            return self, None
+        tokens = frequent_tokens(self.datastore("all"), count, self.vocab)
+        draft = self.draft.choosing(tokens) if isinstance(self.draft, _Imported) else self.draft
+        return replace(self, draft=draft, int4=self.int4 and self.int4.choosing(tokens)), tokens
 
     def skipped_layers(self, target: Placed) -> tuple[int, ...]:
         """Layers of the target that are best left out in drafting, found once on text that calibrates imports.
@@ -172,6 +188,7 @@ def bundled_pair(name: str = SMALL, weights: str | None = None, *, skip_zeros: b
         encode=encode, go_on=encode, plain=encode, words=text.bundled_detokenizer(pair),
         digests=tuple(model.sha256 for model in models.values()), target=target, draft=draft,
         parameters=models["target"].network.graph.parameters, skips=skip_zeros, tokenizer=text.bundled_tokenizer(pair),
+        vocab=models["target"].network.graph.vocab,
         int4=int4)
 
 
@@ -277,7 +294,7 @@ def _pair(target: Path, file: ModelFile, name: str, draft: Path | None, weights:
         plain=partial(encode, begins=False), words=detokenizer(tokenizer), chat=file.chat, parameters=graph.parameters,
         digests=(file.sha256, *((other.sha256,) if other else ())), target=_Imported(target, file, shown=name),
         draft=_Imported(draft, other, shown=draft.name) if draft and other else None, skips=skip_zeros,
-        tokenizer=tokenizer, int4=int4)
+        tokenizer=tokenizer, int4=int4, vocab=graph.vocab)
 
 
 def _behind(prefix: tuple[int, ...], ids: list[int]) -> list[int]:
@@ -293,6 +310,15 @@ class _Imported:
         self.path, self.file, self.shown, self.bundled = path, file, shown, bundled
         self.kept: dict[tuple[Config, int, bool, bool, int, int, int | None, tuple[int, int] | None, Pages | None,
                               int, int, Lender | None], Placed] = {}
+        self.others: dict[bytes, _Imported] = {}
+        """By the tokens that they choose among."""
+
+    def choosing(self, tokens: np.ndarray) -> _Imported:
+        """The model whose logits are those of some tokens."""
+        key = tokens.tobytes()
+        if key not in self.others:
+            self.others[key] = _Imported(self.path, choosing(self.file, tokens), shown=self.shown, bundled=self.bundled)
+        return self.others[key]
 
     def __call__(self, config: Config, base: int, general: bool = False, looped: bool = False, batch: int = 1,
                  rows: int | None = None, prefill: int | None = 0, pruning: Pruning | None = None, lend: int = 0,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from importlib import import_module
 from pathlib import Path
 
-from gemmule.sw.decoding.methods.method import DRAFT, Method, Option, Request
+from gemmule.sw.decoding.methods.method import DRAFT, VOCABULARY, Method, Option, Request
 from gemmule.sw.errors import InputError
 
-__all__ = ["DRAFT", "METHODS", "Method", "Option", "Request", "of_option"]
+__all__ = ["DRAFT", "METHODS", "VOCABULARY", "Method", "Option", "Request", "of_option"]
 
 
 def _found() -> dict[str, Method]:

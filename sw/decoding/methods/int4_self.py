@@ -8,7 +8,7 @@ the bytes of the target's; the logits layer stays int8.
 
 from __future__ import annotations
 
-from gemmule.sw.decoding.methods.method import DRAFT, Method, Option, Request
+from gemmule.sw.decoding.methods.method import DRAFT, VOCABULARY, Method, Option, Request
 from gemmule.sw.decoding.self_draft import SelfDraft
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import DRAFTS
@@ -22,10 +22,12 @@ def _make(request: Request) -> SelfDraft:
     if not request.kept:
         raise InputError("--kv-cache none keeps no rows for the int4 copy to draft behind: drop it, or take another "
                          "--method")
+    request.check_vocabulary()
     return SelfDraft(request.int4, request.cache, request.lengths, request.rule, request.host)
 
 
 METHOD = Method(
     name="int4-self", says="self-drafting by an int4 copy of the target, in the target's cache", make=_make,
     needs_int4=True, verify="rejection", labels=(DRAFT,),
-    drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=2, help="Tokens drafted per step."))
+    drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=2, help="Tokens drafted per step."),
+    options=(VOCABULARY,))

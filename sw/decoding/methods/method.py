@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gemmule.sw.device.runtime import LoadedModel
     from gemmule.sw.kv.text import TextKV
 
-__all__ = ["DRAFT", "Method", "Option", "Request", "file_of"]
+__all__ = ["DRAFT", "VOCABULARY", "Method", "Option", "Request", "file_of"]
 
 RESERVED = ("always", "never", "all")
 """Words that `gemmule bench` has for something else."""
@@ -80,6 +80,12 @@ class Option:
         return check_choice(self.name, value, limits) if isinstance(limits, tuple) else limits.check(self.name, value)
 
 
+VOCABULARY = Option(
+    name="--draft-vocabulary", limits=Range(16, 1 << 20, "tokens"), otherwise="all tokens",
+    help="Tokens that the draft chooses among, the most frequent ones: its logits layer has so many rows.")
+"""Of methods whose drafts pay for a head of their own."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """What a drafter may be made of.
@@ -115,6 +121,16 @@ class Request:
     int4: LoadedModel | None = None
     datastore: Callable[[str], Datastore] | None = None
     memory: dict[str, Any] = field(default_factory=dict)
+
+    def check_vocabulary(self) -> None:
+        """Whether drafts may choose among some tokens.
+
+        Raises:
+            InputError: they are drawn, or end by confidence, which takes the weights of all tokens.
+        """
+        if self.options.get(VOCABULARY.key) and not self.rule.want(1, self.lengths.needs_confidence).plain:
+            raise InputError(f"{VOCABULARY.name} takes greedy drafts: use --temperature 0 without --draft-lengths "
+                             "confidence, or drop it")
 
 
 @dataclass(frozen=True, kw_only=True)
