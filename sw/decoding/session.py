@@ -127,13 +127,13 @@ class Session:
         self._skipping = partial(pair.skipped_layers, target)
         size = round_up(len(target.dram), ALIGN)
         draft = pair.draft(config, size, general, looped, batch, rows, prefill) if pair.draft else None
+        if draft:
+            size = round_up(size + len(draft.dram), ALIGN)
         drafter, step = None, None
         if source and target.program.lends:
             drafter = source.place(config, size, prefill=prefill, borrow=Lender(
                 target.program.lends, target.program.symbols[LENT]))
             size = round_up(size + len(drafter.dram), ALIGN)
-        if draft:
-            size = round_up(size + len(draft.dram), ALIGN)
         copy = pair.int4(target.program, size, general=general) if int4 and pair.int4 else None
         if copy:
             size = round_up(size + len(copy.dram), ALIGN)

@@ -25,6 +25,7 @@ from gemmule.sw.decoding.generation import Generation
 from gemmule.sw.decoding.lengths import LENGTHS
 from gemmule.sw.decoding.methods import DRAFT, METHODS, Option, Request
 from gemmule.sw.decoding.methods.ar import Autoregressive
+from gemmule.sw.decoding.methods.jacobi import Jacobi
 from gemmule.sw.decoding.methods.pld import PromptLookup
 from gemmule.sw.decoding.noise import Noise
 from gemmule.sw.decoding.sampling import Sampling
@@ -396,6 +397,32 @@ def test_a_schedule_shortens_guesses_that_fail(models: tuple[LoadedModel, Loaded
     drafted = [count for count, _ in run.steps]
     assert drafted[0] == 5
     assert min(drafted[:-6]) < 5
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_forked_prefixes_of_a_guess_are_its_chain(models: tuple[LoadedModel, LoadedModel], rule: str) -> None:
+    """The same guesses, steps and text from more rows; each equation's answer comes from a chain of its own."""
+    target, _ = models
+    seen: list[Tree] = []
+
+    class Noted(Jacobi):
+        def propose(self, ids: list[int], budget: int) -> Tree:
+            seen.append(super().propose(ids, budget))
+            return seen[-1]
+
+        def observe(self, out: Forward, path: list[int], new: list[int]) -> None:
+            if self.forks:  # what the chain says must not be looked at
+                out = replace(out, argmax=[-1] * self.drafted + out.argmax[self.drafted:])
+            super().observe(out, path, new)
+
+    chain = generate(target, Noted(2), PROMPTS[2], 40, Ledger(CONFIG), rule=RULES[rule])
+    guesses, seen[:] = [tree.tokens for tree in seen], []
+    forks = generate(target, Noted(2, forks=True), PROMPTS[2], 40, Ledger(CONFIG), rule=RULES[rule])
+    assert (forks.tokens, forks.steps[:25]) == (chain.tokens, chain.steps[:25])
+    assert [tree.tokens for tree in seen[:25]] == guesses[:25]
+    assert {(len(tree.tokens), len(tree.extra)) for tree in seen} == {(3, 3), (2, 1), (1, 0)}
+    assert forks.ledger.device_cycles > chain.ledger.device_cycles
+    assert len(Jacobi(15, forks=True).propose([1, 2], 7).tokens) == 3, "two equations: 6 of 8 rows"
 
 
 def test_wants_are_joined() -> None:
