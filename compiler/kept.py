@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 from gemmule.compiler.ir import Network, TokenPruning
 from gemmule.compiler.passes.encoder.map import EncoderMapping
 from gemmule.compiler.program import Program
+from gemmule.compiler.programs.beside import compile_in_cache
 from gemmule.compiler.programs.encoder import compile_encoder
 from gemmule.compiler.programs.encoder_program import EncoderProgram
 from gemmule.compiler.programs.greedy_loop import GreedyLoop
 from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.compiler.programs.prefill import PrefillProgram
 from gemmule.compiler.programs.selecting import Selection, compile_selection
-from gemmule.compiler.programs.sharing import compile_in_cache
 from gemmule.compiler.search.decoder import compile_best
 from gemmule.compiler.search.greedy import compile_greedy
 from gemmule.compiler.search.narrow import narrow_programs
@@ -105,7 +105,7 @@ def selection_kept(network: Network, sha256: str, program: ModelProgram, *, firs
 
 def sharing_kept(network: Network, sha256: str, program: ModelProgram, *, rows: int, base_address: int,
                  general: bool) -> ModelProgram:
-    """:func:`gemmule.compiler.programs.sharing.compile_in_cache`, likewise; ``sha256`` of the network with this cache.
+    """:func:`gemmule.compiler.programs.beside.compile_in_cache`, likewise; ``sha256`` of the network with this cache.
 
     Raises:
         CompileError: it does not fit, or cannot share the cache.

@@ -66,7 +66,7 @@ __all__ = ["bench"]
 EVERY = "draft,pld,always,never"
 ALL = "all"
 LENGTHS = "1,3,5"
-FEW = 2
+FEW = 5
 """Prompts of a category where all methods run."""
 CALIBRATION = "calibration"
 MOST_PROMPT = 96

@@ -15,9 +15,9 @@ from gemmule.io.locks import acquire
 from gemmule.sim.rtl.build import MANIFEST, sweep_builds
 from gemmule.sim.rtl.process import sweep_runs
 from gemmule.sw.datastore.kept import FOLDER as DATASTORES
+from gemmule.sw.models.drafting.skipping import FOLDER as SKIPPING
 from gemmule.sw.models.quantised import FOLDER as MODELS
 from gemmule.sw.models.quantised import LOCK
-from gemmule.sw.models.skipping import FOLDER as SKIPPING
 
 __all__ = ["Entry", "entries", "remove"]
 

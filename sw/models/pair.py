@@ -34,14 +34,14 @@ from gemmule.sw.kv.pruning import Pruning
 from gemmule.sw.limits import DEFAULT, MODELS, MODELS_FOLDER, SMALL, resolve_pair
 from gemmule.sw.models import bundled_models as text
 from gemmule.sw.models.bundled import FILES
-from gemmule.sw.models.draft_vocabulary import choosing, frequent_tokens
+from gemmule.sw.models.drafting.draft_vocabulary import choosing, frequent_tokens
+from gemmule.sw.models.drafting.int4_copy import Int4Copy
+from gemmule.sw.models.drafting.skipping import skipped_layers
 from gemmule.sw.models.import_texts import default_texts
-from gemmule.sw.models.int4_copy import Int4Copy
 from gemmule.sw.models.one_pass import OnePassFile, one_pass_drafter, one_pass_path
 from gemmule.sw.models.placed import Placed
 from gemmule.sw.models.published import PUBLISHED, published_file
 from gemmule.sw.models.quantised import is_published, quantised
-from gemmule.sw.models.skipping import skipped_layers
 from gemmule.sw.text.detokenize import Detokenizer
 from gemmule.sw.text.tokens import detokenizer, encode_behind, parse_tokenizer
 

@@ -11,7 +11,7 @@ from gemmule.sw.datastore.datastore import Datastore
 from gemmule.sw.decoding.session import Session
 from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.errors import InputError
-from gemmule.sw.models.draft_vocabulary import frequent_tokens, with_head_of
+from gemmule.sw.models.drafting.draft_vocabulary import frequent_tokens, with_head_of
 from gemmule.sw.models.pair import bundled_pair
 from tests.sw.test_cli import run
 from tests.sw.test_methods import network

@@ -13,12 +13,13 @@ import pytest
 from gemmule.compiler.compile import compile_network
 from gemmule.compiler.ir import Network, Rows
 from gemmule.compiler.place import round_up
-from gemmule.compiler.programs.sharing import compile_in_cache
+from gemmule.compiler.programs.beside import compile_in_cache
 from gemmule.compiler.quantize.narrow import narrowed
 from gemmule.config import load_config
 from gemmule.sw.datastore.datastore import DEPTH, Datastore
 from gemmule.sw.datastore.suffix_array import suffix_array
 from gemmule.sw.decoding.asking import alone, together
+from gemmule.sw.decoding.chains import SelfDraft
 from gemmule.sw.decoding.context import OVERFLOWS
 from gemmule.sw.decoding.generate import Conversation, generate
 from gemmule.sw.decoding.generation import Generation
@@ -29,7 +30,6 @@ from gemmule.sw.decoding.methods.jacobi import Jacobi
 from gemmule.sw.decoding.methods.pld import PromptLookup
 from gemmule.sw.decoding.noise import Noise
 from gemmule.sw.decoding.sampling import Sampling
-from gemmule.sw.decoding.self_draft import SelfDraft
 from gemmule.sw.decoding.tree import Drafter, Extra, Tree
 from gemmule.sw.decoding.verify import GREEDY, Match, Rule
 from gemmule.sw.device.backends import open_device

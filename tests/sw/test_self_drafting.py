@@ -12,20 +12,20 @@ import pytest
 from gemmule.compiler.compile import compile_network
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Cache, IntegerInterpreter, Rows, layer_part
-from gemmule.compiler.programs.sharing import compile_in_cache
+from gemmule.compiler.programs.beside import compile_in_cache
 from gemmule.compiler.quantize.narrow import narrowed
 from gemmule.config import load_config
+from gemmule.sw.decoding.chains import SelfDraft
 from gemmule.sw.decoding.generate import Conversation
 from gemmule.sw.decoding.methods import DRAFT
-from gemmule.sw.decoding.self_draft import SelfDraft
 from gemmule.sw.decoding.verify import GREEDY
 from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.errors import InputError
 from gemmule.sw.kv.text import TextKV
 from gemmule.sw.limits import Listed
-from gemmule.sw.models import skipping
+from gemmule.sw.models.drafting import skipping
+from gemmule.sw.models.drafting.skipping import Trial, ranges_without, skipped_layers, trials
 from gemmule.sw.models.placed import Placed
-from gemmule.sw.models.skipping import Trial, ranges_without, skipped_layers, trials
 from tests.compiler.integer_networks import random_network
 from tests.sw.test_cli import run
 from tests.sw.test_methods import BESIDE, CONFIG, PROMPTS, SEED, SIZES, int4_copy, model, network, plain

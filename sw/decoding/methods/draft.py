@@ -76,7 +76,10 @@ def _make(request: Request) -> DraftModel:
 
 
 METHOD = Method(
-    name="draft", says="where a small model proposes and the large one verifies", make=_make, needs_draft=True,
+    name="draft",
+    cuts="fewer layers and less width: another, smaller network",
+    source="Leviathan et al. 2023 (arXiv 2211.17192); Chen et al. 2023 (arXiv 2302.01318)",
+    says="where a small model proposes and the large one verifies", make=_make, needs_draft=True,
     verify="rejection", labels=(DRAFT,),
     drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=5, help="Tokens drafted per step."),
     options=(VOCABULARY,))

@@ -8,8 +8,8 @@ the bytes of the target's; the logits layer stays int8.
 
 from __future__ import annotations
 
+from gemmule.sw.decoding.chains import SelfDraft
 from gemmule.sw.decoding.methods.method import DRAFT, VOCABULARY, Method, Option, Request
-from gemmule.sw.decoding.self_draft import SelfDraft
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import DRAFTS
 
@@ -27,7 +27,10 @@ def _make(request: Request) -> SelfDraft:
 
 
 METHOD = Method(
-    name="int4-self", says="self-drafting by an int4 copy of the target, in the target's cache", make=_make,
+    name="int4-self",
+    cuts="less width: half of the bits of each weight",
+    source="gpt-fast; QuantSpec (Tiwari et al. 2025, arXiv 2502.10424)",
+    says="self-drafting by an int4 copy of the target, in the target's cache", make=_make,
     needs_int4=True, verify="rejection", labels=(DRAFT,),
     drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=2, help="Tokens drafted per step."),
     options=(VOCABULARY,))

@@ -73,7 +73,10 @@ def _make(request: Request) -> Jacobi:
 
 
 METHOD = Method(
-    name="jacobi", make=_make,
+    name="jacobi",
+    cuts="length: a pass answers several positions ahead; no pass drafts",
+    source="Santilli et al. 2023 (arXiv 2305.10427)",
+    make=_make,
     says="Jacobi iteration, which guesses several tokens at once and improves the guess with every pass",
     drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=7, help="Tokens drafted per step."),
     options=(Option(name="--jacobi-form", limits=("chain", "forks"), default="chain",

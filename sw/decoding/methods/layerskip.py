@@ -10,8 +10,8 @@ over all drafts costs those layers their weights once either way, since the last
 
 from __future__ import annotations
 
+from gemmule.sw.decoding.chains import SelfDraft
 from gemmule.sw.decoding.methods.method import DRAFT, Method, Option, Request
-from gemmule.sw.decoding.self_draft import SelfDraft
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import DRAFTS, Range
 
@@ -30,7 +30,10 @@ def _make(request: Request) -> SelfDraft:
 
 
 METHOD = Method(
-    name="layerskip", says="self-drafting, where the target's first layers draft and all layers verify", make=_make,
+    name="layerskip",
+    cuts="fewer layers: the first ones draft",
+    source="Elhoushi et al. 2024 (arXiv 2404.16710)",
+    says="self-drafting, where the target's first layers draft and all layers verify", make=_make,
     needs_general=True, verify="rejection", labels=(DRAFT,),
     drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=3, help="Tokens drafted per step."),
     options=(Option(name="--exit-layer", limits=Range(1, 1 << 10, "layers"), help="Number of layers that draft.",

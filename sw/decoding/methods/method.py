@@ -151,6 +151,8 @@ class Method:
             they are accepted.
         verify: how drawn tokens are verified unless said: ``match`` or ``rejection``.
         warm: values of its options with which it keeps what it learned from one text to the next.
+        cuts: what makes its drafts cheaper than passes of the target: layers, width, length or no passes; for docs.
+        source: of the idea, for docs.
         labels: names under which its own passes are charged, beside the target's.
 
     Raises:
@@ -169,6 +171,8 @@ class Method:
     scheduled: bool = True
     verify: str = "match"
     warm: Mapping[str, Any] = field(default_factory=dict)
+    cuts: str = ""
+    source: str = ""
     labels: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -60,6 +60,9 @@ def _make(request: Request) -> OnePassDrafter:
 
 
 METHOD = Method(
-    name="parallel", says="a trained drafter that proposes several tokens in one pass, from the target's hidden rows",
+    name="parallel",
+    cuts="fewer layers, and length: all drafts in one pass of a small network",
+    source="An et al. 2025, PARD (arXiv 2504.18583)",
+    says="a trained drafter that proposes several tokens in one pass, from the target's hidden rows",
     make=_make, needs_one_pass=True, labels=(DRAFT,),
     drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=7, help="Tokens drafted per step."))

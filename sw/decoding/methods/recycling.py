@@ -98,7 +98,10 @@ WARM = {"recycling_keep": "on"}
 """Values with which the table is kept."""
 
 METHOD = Method(
-    name="recycling", make=_make, needs_general=True, scheduled=False, warm=WARM,
+    name="recycling",
+    cuts="no network drafts: a step costs the rows of the pass that verifies",
+    source="Luo et al. 2024 (arXiv 2408.08696)",
+    make=_make, needs_general=True, scheduled=False, warm=WARM,
     says="Token Recycling, which proposes a tree of what the target last found likely behind each token",
     drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=15, help="Tokens drafted per step.",
                   otherwise="as many as a pass verifies"),

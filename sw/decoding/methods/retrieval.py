@@ -60,7 +60,10 @@ def _make(request: Request) -> Retrieval:
 
 
 METHOD = Method(
-    name="retrieval", make=_make, scheduled=False,
+    name="retrieval",
+    cuts="no network drafts: a step costs the rows of the pass that verifies",
+    source="He et al. 2024, REST (arXiv 2311.08252)",
+    make=_make, scheduled=False,
     says="retrieval from a datastore, which proposes a tree of what followed the longest run of last tokens in a "
          "corpus",
     drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=15, help="Tokens drafted per step.",

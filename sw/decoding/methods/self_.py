@@ -12,8 +12,8 @@ pays. ``layerskip`` drafts with the first layers alone.
 
 from __future__ import annotations
 
+from gemmule.sw.decoding.chains import SelfDraft
 from gemmule.sw.decoding.methods.method import DRAFT, Method, Option, Request
-from gemmule.sw.decoding.self_draft import SelfDraft
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import DRAFTS, Listed
 
@@ -23,7 +23,7 @@ LAYERS = Listed(1023, "layers")
 
 
 def _make(request: Request) -> SelfDraft:
-    from gemmule.sw.models.skipping import ranges_without
+    from gemmule.sw.models.drafting.skipping import ranges_without
 
     layers, wanted = request.target.program.graph.layers, request.options["skip_layers"]
     if not request.kept:
@@ -39,7 +39,10 @@ def _make(request: Request) -> SelfDraft:
 
 
 METHOD = Method(
-    name="self", says="self-drafting, where the target drafts with some of its layers left out", make=_make,
+    name="self",
+    cuts="fewer layers: some are left out",
+    source="Zhang et al. 2023, Draft & Verify (arXiv 2309.08168)",
+    says="self-drafting, where the target drafts with some of its layers left out", make=_make,
     needs_general=True, verify="rejection", labels=(DRAFT,),
     drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=1, help="Tokens drafted per step."),
     options=(Option(name="--skip-layers", limits=LAYERS, help="Layers that do not draft, counted from 0.",

@@ -152,7 +152,10 @@ WARM = {"suffix_decoding_max_cached_requests": 10_000}
 """Values with which earlier texts are kept."""
 
 METHOD = Method(
-    name="suffix", make=_make, scheduled=False, warm=WARM,
+    name="suffix",
+    cuts="no network drafts: a step costs the rows of the pass that verifies",
+    source="Oliaro et al. 2024, SuffixDecoding (arXiv 2411.04975)",
+    make=_make, scheduled=False, warm=WARM,
     says="suffix decoding, which proposes what followed the longest runs of last tokens, as a tree",
     drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=15, help="Tokens drafted per step.",
                   otherwise="as many as a pass verifies"),

@@ -12,7 +12,7 @@ from gemmule.compiler.quantize.narrow import NARROW_GROUP, narrowed
 from gemmule.config import Config
 from gemmule.io.progress import working
 from gemmule.sw.errors import InputError
-from gemmule.sw.models.draft_vocabulary import choosing
+from gemmule.sw.models.drafting.draft_vocabulary import choosing
 from gemmule.sw.models.placed import Placed
 
 __all__ = ["Int4Copy"]
