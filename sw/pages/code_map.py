@@ -99,7 +99,7 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
         Folder("sw/commands/runs", ("model", "arch")),
         Folder("sw/commands/shared", ("group", "common", "texts", "method_options", "sampling", "decode", "search",
                                       "earlier")),
-        Folder("sw/text", ("tokens", "byte_level", "chat", "detokenize", "stream")),
+        Folder("sw/text", ("tokens", "byte_level", "chat", "detokenize", "stream", "corpus")),
         Folder("sw/kv", ("text", "contiguous", "paged", "pruning", "selected", "chosen_pages", "parts")),
         Folder("sw/device", ("backends", "runtime", "ahead", "forward", "pieces", "answers", "slots", "interpreted",
                              "choosing", "chosen", "ledger", "timeline")),

@@ -32,7 +32,7 @@ CORPUS = "a cat sees a dog . a cat sees the man . a cat ran . the dog sees a cat
 BUDGET = {"lookahead": 15}
 """Candidates of a step; of the others :data:`ROWS`."""
 ROWS = 7
-STEPS = {"lookahead": 6, "jacobi": 4, "recycling": 3, "ngram": 2}
+STEPS = {"lookahead": 6, "jacobi": 4, "recycling": 3, "ngram": 4}
 """Steps before; of the others one."""
 OPTIONS = {"lookahead": {"lookahead_window": 3, "lookahead_ngram": 3, "lookahead_guesses": 2},
            "jacobi": {}, "pld": {"prompt_lookup_max": 2}}
