@@ -76,8 +76,8 @@ class _Model:
     Programs for prompts and for fewer rows are beside those of the model's own batch.
     """
 
-    def __init__(self, model: LoadedModel, name: str) -> None:
-        self.name, self.program, self.loop, self.prefill = name, model.program, model.loop, model.prefill
+    def __init__(self, model: LoadedModel, name: str = "") -> None:
+        self.name, self.program, self.loop, self.prefill = name or model.name, model.program, model.loop, model.prefill
         self.prefill_rows = self.prefill.max_rows if self.prefill else 0
         self.beside = [program.size for program in (model.prefill, *model.narrow) if program]
         self.config = self.program.config
