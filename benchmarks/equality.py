@@ -49,7 +49,7 @@ from gemmule.sw.device.runtime import TARGET
 from gemmule.sw.kv.pruning import Pruning, load_pruning
 from gemmule.sw.kv.selected import SelectedKV
 from gemmule.sw.kv.text import TextKV
-from gemmule.sw.limits import CATEGORIES
+from gemmule.sw.limits import CATEGORIES, SMALL
 from gemmule.sw.models.bundled_models import bundled_model
 from gemmule.sw.models.pair import Pair, bundled_pair
 from gemmule.sw.prompts.categories import load_categories
@@ -170,11 +170,12 @@ class Text:
     held: Target | KeptCache
 
 
-def _talk(target: Target, draft: InterpretedModel, method: str, length: int, rule: Rule,
-          cache: TextKV) -> Conversation:
+def _talk(target: Target, draft: InterpretedModel, method: str, length: int, rule: Rule, cache: TextKV,
+          int4: InterpretedModel | None) -> Conversation:
     config = load_config("base")
     request = Request(draft=draft, target=target.charging(None, DRAFT), cache=cache, lengths=Constant(length),
-                      ends=frozenset(), rule=rule, host=config.host, options=METHODS[method].values({}))
+                      ends=frozenset(), rule=rule, host=config.host, options=METHODS[method].values({}),
+                      datastore=bundled_pair(SMALL).datastore, int4=int4, skipping=lambda: (1,))
     return Conversation(target, METHODS[method].make(request), Ledger(config), rule=rule, kv=cache)
 
 
@@ -194,7 +195,12 @@ def decode(models: Models, prompts: Sequence[list[int]], method: str, length: in
     targets = [whole.of(number, references[number] if references and not pruning else None) for number in range(count)]
     helds: list[Any] = [KeptCache(target, pruning, references[0] if references else None) if pruning else target
                         for target in targets]
-    talks = [_talk(target, draft, method, length, rule, held if pruning else target.kv())
+    int4 = None
+    if METHODS[method].needs_int4:
+        narrow = narrowed(models.target)
+        int4 = Uncharged(DRAFT, narrow, Untimed(narrow.graph, 1, count), None, whole=whole).in_cache_of(  # type: ignore[arg-type]
+            whole)
+    talks = [_talk(target, draft, method, length, rule, held if pruning else target.kv(), int4)
              for target, held in zip(targets, helds, strict=True)]
     askings = [talk.turning(prompt, new_tokens) for talk, prompt in zip(talks, prompts, strict=True)]
     runs = together(askings, (DRAFT, TARGET), count) if count > 1 else [alone(asking) for asking in askings]
@@ -260,7 +266,9 @@ def main() -> None:
     pruning = load_pruning(args.prune) if args.prune else None
     if pruning and any(batch > 1 for batch in args.batch or ()):
         parser.error("--prune takes one text at a time: leave out --batch")
-    models, methods = load(args.model, args.weights), tuple(args.method or DRAFTING)
+    models = load(args.model, args.weights)
+    methods = tuple(args.method or (name for name in DRAFTING  # of int4 weights there is no narrower copy
+                                    if args.weights == "int8" or not METHODS[name].needs_int4))
     prompts = held_out(models.pair, args.prompts, args.new_tokens)
     sampling = Sampling(args.temperature) if args.temperature else None
     rule = Match(sampling, Noise(args.seed)) if sampling else GREEDY
@@ -269,7 +277,7 @@ def main() -> None:
     for batch in args.batch or [1]:
         name = (f"{args.model} {args.weights} batch {batch} temperature {args.temperature:g} seed {args.seed} "
                 f"new tokens {args.new_tokens}" + (f" {pruning}" if pruning else "")
-                + f" by {', '.join(methods)}" * (methods != DRAFTING))
+                + f" by {', '.join(methods)}" * bool(args.method))
         groups = [prompts[first:first + batch] for first in range(0, len(prompts), batch)]
         kept = begun(record["parts"], name, [
             *(bundled_model(role, args.model).sha256 for role in ("target", "draft")), *methods])

@@ -59,7 +59,7 @@ def cut_vocabulary(network: Network, kept: np.ndarray) -> Network:
 
 def stream_before(network: Network, tokens: np.ndarray, layer: int) -> np.ndarray:
     """The residual stream in front of a layer, int64 [tokens, columns]."""
-    name, part, seen = residuals(network.graph)[layer], layer_part(network, 0, layer), dict[str, np.ndarray]()
+    name, part, seen = residuals(network.graph)[layer], layer_part(network, (0, layer)), dict[str, np.ndarray]()
     IntegerInterpreter(part).forward(Rows.chain(tokens.tolist(), network.graph.prefix), Cache(part.graph),
                                      seen.__setitem__)
     return seen[name]
@@ -70,7 +70,7 @@ class LayerRun:
 
     def __init__(self, network: Network, layer: int, config: Config, rows: int, context: int) -> None:
         names = residuals(network.graph)
-        self.part = layer_part(network, layer, 1)
+        self.part = layer_part(network, (layer, 1))
         self.enters, self.leaves = names[0], names[layer + 1]
         self.program: ModelProgram = compile_network(self.part, config, rows=rows, context=context, general=True)
         assert self.program.general

@@ -34,7 +34,7 @@ from gemmule.compiler.search.decoder import compile_best
 from gemmule.config import load_config
 from gemmule.sw.limits import MODELS_FOLDER
 from gemmule.sw.models.bundled import bundled_file
-from gemmule.sw.prompts.corpus import load_corpus
+from gemmule.sw.text.corpus import load_corpus
 from gemmule.sw.text.tokens import load_tokenizer, token_windows
 from gemmule.sw.workloads.passes import Passes
 
@@ -108,7 +108,7 @@ class Reading:
     def row(self, name: str, layers: int) -> dict[str, Any]:
         """One format of the first ``layers`` layers."""
         bits, rounding, device = FORMATS[name]
-        network = layer_part(self.network, 0, layers)
+        network = layer_part(self.network, (0, layers))
         nodes = streamed(network)
         weights = {node.tensors["weight"]: rounding(network.tensor(node, "weight")).astype(np.float32)
                    for node in nodes} if rounding else {}

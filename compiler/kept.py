@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from gemmule.compiler.ir import Network, TokenPruning
 from gemmule.compiler.passes.encoder.map import EncoderMapping
 from gemmule.compiler.program import Program
-from gemmule.compiler.programs.beside import compile_beside
+from gemmule.compiler.programs.beside import compile_beside, compile_in_cache
 from gemmule.compiler.programs.encoder import compile_encoder
 from gemmule.compiler.programs.encoder_program import EncoderProgram
 from gemmule.compiler.programs.greedy_loop import GreedyLoop
@@ -31,7 +31,7 @@ from gemmule.io.files import write_atomically
 from gemmule.io.progress import say
 
 __all__ = ["FOLDER", "compile_encoder_kept", "compile_kept", "loop_kept", "narrow_kept", "prefill_kept", "sampled_kept",
-           "selection_kept"]
+           "selection_kept", "sharing_kept"]
 
 Kind = TypeVar("Kind", bound=Program | Selection | tuple[ModelProgram, ...] | None)
 _PREFILL: tuple[type[PrefillProgram | None], ...] = (PrefillProgram, type(None))
@@ -113,6 +113,18 @@ def selection_kept(network: Network, sha256: str, program: ModelProgram, *, firs
     options = {"rows": rows or program.max_rows, "first": first, "last": last, "base_address": base_address}
     return _kept((Selection,), _path(sha256, program.config, {**options, "beside": _digest(program), "chooses": True}),
                  lambda: compile_selection(network, program, **options))
+
+
+def sharing_kept(network: Network, sha256: str, program: ModelProgram, *, rows: int, base_address: int,
+                 general: bool) -> ModelProgram:
+    """:func:`gemmule.compiler.programs.beside.compile_in_cache`, likewise; ``sha256`` of the network with this cache.
+
+    Raises:
+        CompileError: it does not fit, or cannot share the cache.
+    """
+    options = {"rows": rows, "base_address": base_address, "general": general, "cache": _digest(program)}
+    return _kept((ModelProgram,), _path(sha256, program.config, options), lambda: compile_in_cache(
+        network, program, rows=rows, base_address=base_address, general=general))
 
 
 def _digest(program: ModelProgram) -> str:

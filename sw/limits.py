@@ -11,9 +11,8 @@ from gemmule.sw.errors import InputError
 
 __all__ = [
     "ACTIVATION", "ADAPTIVE_MOST", "ARCHITECTURES", "ATTENTION", "BACKENDS", "BATCH", "BEST", "BITS", "CATEGORIES",
-    "COMMANDS",
-    "COMPUTES", "CONTEXTS", "DATAFLOWS", "DEFAULT", "Decimals", "DRAFTS", "ENGINES", "FUSION", "KV_CACHES",
-    "LAUNCHES", "LAYER_SEARCHES", "LENGTHS", "METHODS_OF_ROUNDING",
+    "COMMANDS", "COMPUTES", "CONTEXTS", "CORPORA", "DATAFLOWS", "DEFAULT", "Decimals", "DRAFTS", "ENGINES", "FUSION",
+    "KV_CACHES", "LAUNCHES", "LAYER_SEARCHES", "LENGTHS", "Listed", "METHODS_OF_ROUNDING",
     "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "OVERFLOWS", "PENALTY", "PHASES", "POSITION", "PREFILL", "PRESETS",
     "PROGRAMS", "PROMPTS", "PROMPTS_BYTES", "PROMPT_BYTES", "RANKS", "REQUESTS", "ROWS", "SCORES", "SEARCHES", "SEED",
     "SEEDS", "SERVED", "SERVED_RATE", "SIZE", "SMALL", "SOFTMAX", "SWEPT", "TARGETS", "TEMPERATURE", "TOP_K", "VERIFY",
@@ -56,6 +55,8 @@ PHASES = ("prefill", "decode")
 CATEGORIES = ("completion", "copy", "docstring", "table", "repetition")
 REQUESTS = ("code", "chat", "grounded", "rewrite")
 """Categories of prompts of chat models."""
+CORPORA = ("all", "code", "prose", "own")
+"""Texts to draft from; the last one is a user's."""
 TARGETS = ("ecp5-85k",)
 DEFAULT, SMALL = MODELS = ("default", "small")
 """Bundled pairs of target and draft: one worth decoding, and one for RTL runs and quick tests."""
@@ -154,6 +155,42 @@ def resolve_pair(name: str, folder: Path = MODELS_FOLDER) -> str:
 def new_tokens(context: int) -> Range:
     """How many tokens a model with a context of so many positions can generate."""
     return Range(1, context - 1, "tokens", f"prompt and new tokens share a context of {context}")
+
+
+@dataclass(frozen=True)
+class Listed:
+    """An option that names several of some numbered things: ``3,7-9``.
+
+    Attributes:
+        high: the largest number.
+        unit: what is numbered.
+    """
+
+    high: int
+    unit: str
+
+    def __str__(self) -> str:
+        return f"numbers of {self.unit} from 0 to {self.high:,}, such as 3,7-9"
+
+    def check(self, option: str, value: str) -> str:
+        """``value``.
+
+        Raises:
+            InputError: it is no such list.
+        """
+        self.numbers(option, value)
+        return value
+
+    def numbers(self, option: str, value: str) -> tuple[int, ...]:
+        """What it names, rising."""
+        found: set[int] = set()
+        for part in value.split(","):
+            named = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", part.strip())
+            first, last = (int(named[1]), int(named[2] or named[1])) if named else (1, 0)
+            if not first <= last <= self.high:
+                raise InputError(f"{option} must be {self}, not {value!r}")
+            found.update(range(first, last + 1))
+        return tuple(sorted(found))
 
 
 def check_choice(option: str, value: str, known: tuple[str, ...]) -> str:

@@ -194,6 +194,11 @@ class Forward:
         """Of the device, in all launches."""
         return sum(int(result.cycles) for result in self.results) - self.others
 
+    def named(self, tokens: np.ndarray) -> Forward:
+        """With tokens in the place of numbers of logits: ``tokens`` has that of each  # int64 [logits]."""
+        return replace(self, argmax=tokens[self.argmax].tolist(),
+                       top=self.top and TopK(tokens[self.top.tokens], self.top.logits))
+
     def part(self, rows: slice, answers: slice) -> Forward:
         """Of some rows of the pass, of which those ``answers`` are answered; the launches are those of all."""
         return replace(

@@ -17,8 +17,8 @@ SIM = {f"sim.{name}" for name in ("simulator", "launch", "result", "errors", "ro
 COMPILER = ("errors", "layout", "place", "sources", "ir", "files", "importers", "quantize", "ideal", "kernels",
             "program", "listing", "passes", "mapping", "programs", "compile", "search", "kept")
 """Rooms and files of ``compiler``, from the lowest on: one imports those before it, and itself."""
-SW = ("errors", "limits", "text", "step", "kv", "device", "models", "decoding", "prompts", "workloads", "records",
-      "benches", "serving", "reports", "sweeps", "studies", "commands", "cli", "pages", "training")
+SW = ("errors", "limits", "text", "step", "kv", "device", "datastore", "models", "decoding", "prompts", "workloads",
+      "records", "benches", "serving", "reports", "sweeps", "studies", "commands", "cli", "pages", "training")
 """The same of ``sw``."""
 MOST_FILES = 18
 """Of a folder of ``compiler`` or ``sw``: more are a corridor."""

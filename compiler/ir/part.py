@@ -25,23 +25,27 @@ def residuals(graph: Graph) -> list[str]:
     return [firsts[layer] for layer in (*range(graph.layers), None)]
 
 
-def layer_part(network: Network, first: int, count: int) -> Network:
-    """Embeddings, ``count`` layers from ``first`` on, the last norm and the head; names stay.
+def layer_part(network: Network, *ranges: tuple[int, int]) -> Network:
+    """Embeddings, some ranges of layers (first and number of each) one behind the other, the last norm and the head;
+    names stay.
 
     Raises:
-        CompileError: there are no such layers.
+        CompileError: there are no such layers, or a range begins before the one before ends.
     """
-    graph = network.graph
-    if not 0 <= first <= first + count <= graph.layers:
-        raise CompileError(f"layers must lie within 0 to {graph.layers}, not {first} to {first + count}")
+    graph, ends = network.graph, [0]
+    for first, count in ranges:
+        if not ends[-1] <= first <= first + count <= graph.layers:
+            raise CompileError(f"layers must lie within {ends[-1]} to {graph.layers}, not {first} to {first + count}")
+        ends.append(first + count)
     values = residuals(graph)
-    last = values[first + count] if count else values[0]
+    entered = {first: values[end] for (first, _), end in zip(ranges, ends)}
+    kept = {layer for first, count in ranges for layer in range(first, first + count)}
     nodes: list[AnyNode] = []
     for node in graph.nodes:
-        if node.layer is None or first <= node.layer < first + count:
-            renamed = {values[first]: values[0]} if node.layer == first else {}
+        if node.layer is None or node.layer in kept:
+            renamed = {values[node.layer]: entered[node.layer]} if node.layer in entered else {}
             if node.layer is None:
-                renamed = {values[-1]: last}
+                renamed = {values[-1]: values[ends[-1]]}
             nodes.append(node.model_copy(update={
                 name: renamed.get(getattr(node, name), getattr(node, name)) for name in node.INPUTS}))
     made = Graph(family=graph.family, vocab=graph.vocab, positions=graph.positions, nodes=tuple(nodes),

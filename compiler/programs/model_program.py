@@ -210,7 +210,7 @@ class ModelProgram(Program):
 
         ``commands``: of the general program, by default those of the plain one.
         """
-        lists = [rows.tokens, rows.positions, *([rows.lent] if self.borrows else [])]
+        lists = [*self._ids(rows), *([rows.lent] if self.borrows else [])]
         found, slots = {}, np.zeros((len(lists), self.batch * self.max_rows), dtype=np.int64)
         slots[:, self.slots(rows)] = lists
         used = len(rows) if self.batch == 1 else slots.shape[1]
@@ -228,18 +228,24 @@ class ModelProgram(Program):
         """Rows of the cache to which a pass stores its new ones; None: those behind ``cached``  # int64 [rows]."""
         return None
 
+    def _ids(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+        """Row of the table of embeddings, and of that of positions. Hidden rows stand behind the embeddings, and a
+        learned position is not added again.
+        """
+        if rows.hidden is None:
+            return rows.tokens, rows.positions
+        inside = rows.hidden >= 0
+        tokens = np.where(inside, self.graph.vocab + rows.hidden, rows.tokens)
+        learned = any(isinstance(node, Position) for node in self.graph.nodes)
+        return tokens, np.where(inside, self.graph.positions, rows.positions) if learned else rows.positions
+
     def inputs(self, rows: Rows) -> Iterator[tuple[int, np.ndarray]]:
         """(address, bytes) that the host writes before a pass.
 
         Raises:
             CompileError: rows of other sequences than the program's, unknown tokens, or positions beyond the network's.
         """
-        slots, tokens, positions = self.slots(rows), rows.tokens, rows.positions
-        if rows.hidden is not None:  # they stand behind the embeddings, and a learned position is not added again
-            inside = rows.hidden >= 0
-            tokens = np.where(inside, self.graph.vocab + rows.hidden, tokens)
-            learned = any(isinstance(node, Position) for node in self.graph.nodes)
-            positions = np.where(inside, self.graph.positions, positions) if learned else positions
+        slots, (tokens, positions) = self.slots(rows), self._ids(rows)
         if rows.tokens.max() >= self.graph.vocab:
             raise CompileError(f"tokens must be from 0 to {self.graph.vocab - 1}, not {rows.tokens.max()}")
         if rows.positions.max() >= self.graph.positions:
@@ -277,17 +283,21 @@ class ModelProgram(Program):
         dram = np.zeros(self.size, dtype=np.uint8)
         images = [("program", self.image), *([(COMMIT, self.commit.image)] if self.commit else [])]
         images += [(GENERAL, self.general.image)] if self.general else []
-        if self.moves:
-            images += [(COPY, self.moves.copy.image), (GATHER, self.moves.gather.image)]
+        images += [(COPY, self.moves.copy.image), (GATHER, self.moves.gather.image)] if self.moves else []
         for region, image in images:
             self.put(dram, region, np.frombuffer(image, dtype=np.uint8))
         for region, contents in self.constants.items():
             begin = self.symbols[region][0] - self.base_address
             for offset, content in contents:
                 dram[begin + offset:begin + offset + content.size] = content.pack(network, self.config)
-        for address, rows in self.prefix_rows(network):
+        for address, rows in self.prefix_rows(network) if self.own_cache else ():
             dram[address - self.base_address:][:len(rows)] = rows
         return dram
+
+    @property
+    def own_cache(self) -> bool:
+        """Whether it has a cache of its own, not another program's."""
+        return self.base_address <= self.symbols[CACHE][0] < self.base_address + self.size
 
     def prefix_rows(self, network: Network) -> Iterator[tuple[int, np.ndarray]]:
         """Constant rows with which every sequence's cache begins: (address, bytes); of a pool once."""

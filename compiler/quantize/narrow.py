@@ -32,12 +32,16 @@ def narrowed(network: Network, group: int = NARROW_GROUP, *, head: bool = False)
         raise CompileError("int4 weights are made of a network with int8 weights, not of this one: import it again "
                            "with --bits int4")
     weights, nodes = dict(network.weights), list[Node]()
+    whole: dict[str, dict[str, str]] = {}
+    """Names of a linear's tensors, by that of its weights before."""
     for node in graph.nodes:
         if not isinstance(node, Linear) or (node.name == graph.output and not head):
             nodes.append(node)
             continue
         tensors = _narrow(network, node, group)
         names = {role: f"{node.name}.{role}" for role in tensors}
+        shared = whole.setdefault(node.tensors["weight"], names)  # the planes of an input have the same weights
+        names |= {role: shared[role] for role in ("weight", "scales") if role in names}
         weights |= {names[role]: np.ascontiguousarray(tensor) for role, tensor in tensors.items()}
         nodes.append(node.model_copy(update={"tensors": names, "bits": 4, "group": group}))
     made = Graph.model_validate({"family": graph.family, "vocab": graph.vocab, "positions": graph.positions,

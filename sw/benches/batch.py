@@ -67,6 +67,7 @@ def measure_batch(alone: Session, sessions: Callable[[Case], Session], prompts: 
             "prompts": len(prompts), "equal": sum(text.tokens == other.tokens for text, other in zip(
                 run.turns, references, strict=True)) if same_text else None,
             "distinct_4grams": mean(distinct(text.tokens, 4) for text in run.turns),
+            "text": [text.tokens for text in run.turns], "ar_text": [text.tokens for text in references],
             "looping": sum(loops(text.tokens) for text in run.turns),
             "steps": [list(step) for step in run.steps], "run": costs(run, session.target, prompts),
             "ar": costs(reference, sessions(plain).target, prompts),

@@ -15,6 +15,7 @@ from gemmule.compiler.ideal import ideal
 from gemmule.sim.roofline import roofline_cycles
 from gemmule.sw.decoding.generate import Generation, generate
 from gemmule.sw.decoding.generation import distinct, loops
+from gemmule.sw.decoding.methods import METHODS
 from gemmule.sw.decoding.session import NONE, Session
 from gemmule.sw.decoding.tree import Drafter, Tree
 from gemmule.sw.decoding.verify import GREEDY, Rule
@@ -23,7 +24,8 @@ from gemmule.sw.device.runtime import LoadedModel
 from gemmule.sw.device.timeline import Timeline, runs_behind
 
 __all__ = [
-    "BOUNDS", "CASE", "Case", "Foreseen", "OptionsOf", "costs", "foreseen", "measure", "no_options", "trace",
+    "BOUNDS", "CASE", "Case", "Foreseen", "OptionsOf", "costs", "foreseen", "measure", "measure_warm", "no_options",
+    "trace",
 ]
 
 BOUNDS = ("always", "never")
@@ -42,19 +44,21 @@ class Case:
 
     Attributes:
         method: its name, or one of :data:`BOUNDS`.
-        num_tokens: drafted a step at most; 0 with ``ar``.
+        num_tokens: drafted a step at most; 0: the method's own number, or none.
         temperature: 0 is greedy.
         rule: name of the rule by which tokens are chosen.
+        warm: the method keeps what it learned from one prompt to the next.
     """
 
     method: str
     num_tokens: int
     temperature: float
     rule: str
+    warm: bool = False
 
     def __str__(self) -> str:
         drafts, drawn = f" {self.num_tokens}" if self.num_tokens else "", f", {self.rule}, {self.temperature:g}"
-        return self.method + drafts + (drawn if self.temperature else "")
+        return self.method + drafts + " warm" * self.warm + (drawn if self.temperature else "")
 
 
 CASE = tuple(Case.__dataclass_fields__)
@@ -81,13 +85,33 @@ def measure(session: Session, ids: list[int], new_tokens: int, cases: Iterable[C
     ``adaptive``: as of :meth:`gemmule.sw.decoding.session.Session.converse`, but for :data:`BOUNDS`.
     """
     for case, run, reference in _runs(session, ids, new_tokens, cases, stop, rule_of, options_of, adaptive=adaptive):
-        rule = rule_of(case)
-        same_text = rule is GREEDY or rule.same_text
-        yield asdict(case) | {
-            "prompts": 1, "equal": int(run.tokens == reference.tokens) if same_text else None,
-            "distinct_4grams": distinct(run.tokens, 4), "looping": int(loops(run.tokens)),
-            "steps": [list(step) for step in run.steps],
-            "run": costs(run, session.target, [ids]), "ar": costs(reference, session.target, [ids])}
+        yield _result(session, case, ids, run, rule_of(case), reference.tokens, costs(reference, session.target, [ids]))
+
+
+def measure_warm(session: Session, case: Case, prompts: Iterable[tuple[list[int], dict[str, Any]]], new_tokens: int,
+                 stop: frozenset[int], rule: Rule, options: Mapping[str, Any], *,
+                 adaptive: bool = False) -> Iterator[dict[str, Any]]:
+    """What a warm case does behind prompts, one after the other.
+
+    ``prompts``: each with a result of :func:`measure`, which has what autoregressive decoding does behind it.
+    ``adaptive``: as of :func:`measure`.
+    """
+    session.memories.clear()
+    for ids, known in prompts:
+        run = session.generate(case.method, ids, new_tokens, case.num_tokens, stop, rule=rule,
+                               options={**options, **METHODS[case.method].warm}, adaptive=adaptive)
+        yield _result(session, case, ids, run, rule, known["ar_text"], known["ar"])
+
+
+def _result(session: Session, case: Case, ids: list[int], run: Generation, rule: Rule, text: list[int],
+            ar: dict[str, Any]) -> dict[str, Any]:
+    """Of a run; ``text`` and ``ar``: of autoregressive decoding by the same rule."""
+    same_text = rule is GREEDY or rule.same_text
+    return asdict(case) | {
+        "prompts": 1, "equal": int(run.tokens == text) if same_text else None,
+        "distinct_4grams": distinct(run.tokens, 4), "looping": int(loops(run.tokens)), "text": run.tokens,
+        "ar_text": text, "steps": [list(step) for step in run.steps],
+        "run": costs(run, session.target, [ids]), "ar": ar}
 
 
 def trace(session: Session, ids: list[int], new_tokens: int, cases: Iterable[Case], stop: frozenset[int],

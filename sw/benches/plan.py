@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -13,9 +13,9 @@ from typing import Any, Self
 from gemmule.config import Config
 from gemmule.io.progress import counting, say
 from gemmule.sw.benches.batch import groups, measure_batch, rows_for
-from gemmule.sw.benches.bench import BOUNDS, Case, measure, trace
+from gemmule.sw.benches.bench import BOUNDS, Case, measure, measure_warm, trace
 from gemmule.sw.benches.finished import Finished
-from gemmule.sw.decoding.methods import METHODS
+from gemmule.sw.decoding.methods import METHODS, VOCABULARY, Method
 from gemmule.sw.decoding.resident import resident
 from gemmule.sw.decoding.session import NONE, Session
 from gemmule.sw.decoding.verify import Rule
@@ -28,7 +28,7 @@ from gemmule.sw.prompts.choose import Prompt
 
 __all__ = ["Outcome", "Plan"]
 
-RECORD = 5
+RECORD = 6
 """Of what a file of finished results keeps: results of another form are not taken."""
 
 
@@ -89,6 +89,7 @@ class Plan:
         """
         self.alone = self._session(None)
         most = self.alone.target.program.max_rows - 1
+        self.rules = {self._numbered(case): rule for case, rule in self.rules.items()}
         self.cases = [case for case in self.rules if case.num_tokens <= most]
         if not self.cases:
             self._opened.close()  # nobody leaves a context that was not entered
@@ -96,18 +97,29 @@ class Plan:
                              f"rows), not {', '.join(map(str, sorted({case.num_tokens for case in self.rules})))}")
         return self
 
+    def _numbered(self, case: Case) -> Case:
+        """The case with the number of drafts that its method has by itself, where none is told."""
+        own = case.num_tokens or case.method in BOUNDS
+        return case if own else replace(case, num_tokens=self.alone.drafts(case.method, None))
+
     def __exit__(self, *error: object) -> None:
         self._opened.close()
 
     def _session(self, rows: int | None) -> Session:
         """``rows``: of each text of a batch; None: texts alone."""
-        general = any(case.temperature or (case.method not in BOUNDS and METHODS[case.method].needs_general)
-                      for case in self.rules)
+        general = any(case.temperature for case in self.rules) or any(one.needs_general for one in self._methods)
         return self._opened.enter_context(Session(
             self.device, self.backend, self.pair, general=general, launch=self.launch if self.pair.draft else "pass",
             interpreted=self.interpreted, batch=1 if rows is None else self.batch, rows=rows,
             prefill=self.prefill_rows if rows is None else 0, pruning=self.pruning,
-            one_pass=any(case.method not in BOUNDS and METHODS[case.method].needs_one_pass for case in self.rules)))
+            one_pass=any(one.needs_one_pass for one in self._methods),
+            int4=any(one.needs_int4 for one in self._methods),
+            draft_vocabulary=next(filter(None, (mine.get(VOCABULARY.key) for mine in self.options.values())), None)))
+
+    @property
+    def _methods(self) -> list[Method]:
+        """Of all cases but the bounds."""
+        return [METHODS[case.method] for case in self.rules if case.method not in BOUNDS]
 
     def _together(self, case: Case) -> Session:
         """The session in which a case decodes texts that share passes."""
@@ -131,11 +143,12 @@ class Plan:
                 results += [result | {"category": first.kind, "prompt": first.name} for result in found]
                 done += len(group)
                 tell(done, first.name)
+        results += self._warm(prompts, results, kept) if any(case.warm for case in self.cases) else []
         timeline = None
         if traced:
             say(f"tracing {prompts[0][0].name}")
-            timeline = trace(self.alone, prompts[0][1], self.new_tokens, self.cases, self.pair.ends,
-                             self.rules.__getitem__, self._options, adaptive=self.adaptive)
+            timeline = trace(self.alone, prompts[0][1], self.new_tokens, [case for case in self.cases if not case.warm],
+                             self.pair.ends, self.rules.__getitem__, self._options, adaptive=self.adaptive)
         last = self.alone if self.batch == 1 else self._together(self.cases[-1])
         drafting = {case.method: self.alone.extra_parameters(case.method) for case in self.cases
                     if case.method not in BOUNDS}
@@ -152,22 +165,51 @@ class Plan:
         return [{"cached": cached, "cycles": cycles, "rows": free_rows(cycles)}
                 for cached in contexts for cycles in [curve.row_costs(cached)]]
 
+    def _warm(self, prompts: Sequence[tuple[Prompt, list[int]]], results: Sequence[dict[str, Any]],
+              kept: Finished) -> list[dict[str, Any]]:
+        """Every prompt by each warm case, one case after the other: a case is finished as a whole."""
+        found: list[dict[str, Any]] = []
+        cases = [case for case in self.cases if case.warm]
+        each = len(results) // len(prompts)
+        with counting("warm methods", len(cases)) as tell:
+            for done, case in enumerate(cases, 1):
+                behind = [(ids, next(result for result in results[number * each:(number + 1) * each]
+                                     if (result["temperature"], result["rule"]) == (case.temperature, case.rule)))
+                          for number, (_, ids) in enumerate(prompts)]
+                names = [f"{prompt.kind} {prompt.name} {prompt.text}" for prompt, _ in prompts]
+                some = kept.of("\n".join([repr(case), *names]), partial(self._kept_warm, case, behind))
+                found += [result | {"category": prompt.kind, "prompt": prompt.name}
+                          for result, (prompt, _) in zip(some, prompts, strict=True)]
+                tell(done, str(case))
+        return found
+
+    def _kept_warm(self, case: Case, behind: list[tuple[list[int], dict[str, Any]]]) -> list[dict[str, Any]]:
+        return list(measure_warm(self.alone, case, behind, self.new_tokens, self.pair.ends, self.rules[case],
+                                 self._options(case.method), adaptive=self.adaptive))
+
     def _measured(self, ids: list[list[int]]) -> list[dict[str, Any]]:
         """What each case does on prompts that go together."""
         ends, rule_of = self.pair.ends, self.rules.__getitem__
         if self.batch == 1:
-            return list(measure(self.alone, ids[0], self.new_tokens, self.cases, ends, rule_of, self._options,
-                                adaptive=self.adaptive))
+            return list(measure(self.alone, ids[0], self.new_tokens, [case for case in self.cases if not case.warm],
+                                ends, rule_of, self._options, adaptive=self.adaptive))
         return list(measure_batch(self.alone, self._together, ids, self.new_tokens, self.cases, ends, rule_of,
                                   self._options))
+
+    def _datastores(self) -> list[str]:
+        """Digests of the texts that methods draft from."""
+        chosen = (METHODS[case.method].values(self._options(case.method)).get("retrieval_corpus")
+                  for case in self.cases if case.method not in BOUNDS)
+        return [self.pair.datastore(corpus).digest for corpus in dict.fromkeys(chosen) if corpus]
 
     def _key(self) -> list[Any]:
         """What results depend on."""
         ways = [(name, METHODS[name].digest, METHODS[name].values(self._options(name)))
                 for name in sorted({case.method for case in self.cases} - {*BOUNDS})]
         return [self.device.sha256, *self.pair.digests, RECORD, *(
-            sha256(program.image).hexdigest() for model in (self.alone.target, self.alone.draft) if model
+            sha256(program.image).hexdigest()
+            for model in (self.alone.target, self.alone.draft, self.alone.int4) if model
             for program in (model.program, model.prefill, *model.narrow, model.sampled) if program),
-            *([self.alone.one_pass.digest] if self.alone.one_pass else []),
-            self.new_tokens, self.launch, self.batch, *self.given,
-            *(["adaptive"] if self.adaptive else []), [repr(case) for case in self.cases], ways]
+            *([self.alone.one_pass.digest] if self.alone.one_pass else []), *self._datastores(),
+            self.new_tokens, self.launch, self.batch, *self.given, *(["adaptive"] if self.adaptive else []),
+            [repr(case) for case in self.cases if not case.warm], ways]

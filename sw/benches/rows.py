@@ -92,7 +92,7 @@ def _row(category: str, results: list[dict[str, Any]], parameters: Mapping[str, 
               for run in runs]
     return {
         "method": case.method, "category": category, "temperature": case.temperature,
-        "num_speculative_tokens": case.num_tokens, "verify": case.rule,
+        "num_speculative_tokens": case.num_tokens, "verify": case.rule, "warm": case.warm,
         "prompts": sum(result["prompts"] for result in results),
         "equal_to_ar": sum(equal) if equal else None,
         "speedup_over_ar": statistics.mean(gains), "speedup_median": statistics.median(gains),
@@ -107,6 +107,7 @@ def _row(category: str, results: list[dict[str, Any]], parameters: Mapping[str, 
         "acceptance_by_position": acceptance_by_position(steps),
         "steps_accepting": {"none": sum(a == 0 < d for d, a in steps), "some": sum(0 < a < d for d, a in steps),
                             "all": sum(a == d > 0 for d, a in steps), "undrafted": sum(d == 0 for d, _ in steps)},
+        "calls_reduced": 1 - sum(run["steps"] for run in runs) / max(1, sum(one["ar"]["steps"] for one in results)),
         "target_calls": sum(run["passes"].get("target", 0) for run in runs),
         "draft_calls": sum(run["passes"].get("draft", 0) for run in runs),
         "extra_parameters": parameters.get(case.method, 0),
@@ -146,6 +147,8 @@ def best_of(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
+        if row.get("warm"):
+            continue
         key = row["category"], row["method"], row["temperature"], row["verify"]
         groups.setdefault(key, []).append(row)
     found = []

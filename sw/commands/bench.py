@@ -41,7 +41,7 @@ from gemmule.sw.commands.shared.sampling import (
     rule_name,
 )
 from gemmule.sw.commands.shared.texts import read_parts
-from gemmule.sw.decoding.methods import METHODS, of_option
+from gemmule.sw.decoding.methods import METHODS, Method, of_option
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import (
     BACKENDS,
@@ -65,6 +65,10 @@ if TYPE_CHECKING:
 __all__ = ["bench"]
 
 EVERY = "draft,pld,always,never"
+ALL = "all"
+LENGTHS = "1,3,5"
+FEW = 5
+"""Prompts of a category where all methods run."""
 CALIBRATION = "calibration"
 MOST_PROMPT = 96
 """Tokens of a prompt to complete; the others are taken whole."""
@@ -81,11 +85,13 @@ def bench(
     skip_zeros: SkipZerosOption = False,
     method: Annotated[str, typer.Option(
         "--method", metavar="M,..", help=f"Methods, separated by commas: {', '.join(METHODS)}, and the bounds always "
-                                         "and never, whose drafts are all right or all wrong and cost nothing.",
+                                         "and never, whose drafts are all right or all wrong and cost nothing. all: "
+                                         "every method that the model has, in one table.",
     )] = EVERY,
-    num_speculative_tokens: Annotated[str, typer.Option(
-        "--num-speculative-tokens", metavar="N,..",
-        help=f"Tokens drafted per step, {DRAFTS}, separated by commas.")] = "1,3,5",
+    num_speculative_tokens: Annotated[str | None, typer.Option(
+        "--num-speculative-tokens", metavar="N,..", show_default=False,
+        help=f"Tokens drafted per step, {DRAFTS}, separated by commas. Default: {LENGTHS}; with --method all each "
+             "method's own number.")] = None,
     method_options: Any = None,
     temperature: Annotated[str, typer.Option(
         "--temperature", metavar="T,..", help=f"Temperatures, separated by commas: 0 (greedy), or {TEMPERATURE[0]:g} "
@@ -104,7 +110,7 @@ def bench(
              "if the model has a template, else all of the first group.")] = None,
     prompts: Annotated[int | None, typer.Option(
         "--prompts", metavar="N", min=1, show_default=False, help="Use only the first N of each category. Default: "
-                                                                  "all.",
+                                                                  f"all; with --method all {FEW}.",
     )] = None,
     prompt_file: Annotated[Path | None, typer.Option(
         "--prompt-file", metavar="FILE", show_default=False,
@@ -118,6 +124,12 @@ def bench(
     backend: Annotated[str, choice(
         "--backend", BACKENDS, "model (exact, fast) or rtl (the Verilog under Verilator).")] = "model",
     compute: ComputeOption = "auto",
+    warm: Annotated[bool, typer.Option(
+        "--warm", help="Also run methods that learn from texts with what they learned kept from prompt to prompt, in "
+                       "rows of their own; by default each prompt begins with nothing.")] = False,
+    jsonl: Annotated[Path | None, typer.Option(
+        "--jsonl", metavar="FILE", show_default=False, callback=lambda path: check_writable("--jsonl", path),
+        help="Also write a JSON line for each prompt and method, as Spec-Bench does; not with --batch.")] = None,
     resume: Annotated[Path | None, typer.Option(
         "--resume", metavar="FILE", show_default=False,
         help="Store each prompt's results in this file, and reuse those already there.")] = None,
@@ -142,15 +154,23 @@ def bench(
       gemmule bench --num-speculative-tokens 1,2,3,5,7 --temperature 0,0.8 --resume build/bench.jsonl
       gemmule bench --model smollm2 --method pld --num-speculative-tokens 7 --category grounded
       gemmule bench --category completion --prompts 8 --batch 4 --compute interpreter
+      gemmule bench --method all --resume build/all.jsonl
       gemmule bench --category copy --prompts 1 --num-speculative-tokens 3 --trace build/bench.json.gz
     """
-    lengths = values_of("--num-speculative-tokens", num_speculative_tokens, int)
-    for length in lengths:
+    whole = method == ALL
+    prompts = prompts or (FEW if whole and prompt_file is None else None)
+    lengths = [0] if whole and num_speculative_tokens is None else values_of(
+        "--num-speculative-tokens", LENGTHS if num_speculative_tokens is None else num_speculative_tokens, int)
+    for length in lengths if lengths != [0] or num_speculative_tokens is not None else []:
         DRAFTS.check("--num-speculative-tokens", length)
-    methods = values_of("--method", method, lambda name: check_choice("--method", name, (*METHODS, "always", "never")))
+    methods = list(METHODS) if whole else values_of(
+        "--method", method, lambda name: check_choice("--method", name, (*METHODS, "always", "never")))
+    if batch > 1 and (warm or jsonl):
+        raise InputError(f"{'--warm' if warm else '--jsonl'} takes prompts one by one, not a --batch: drop one of the "
+                         "two")
     names = category and values_of("--category", category, lambda name: check_choice(
         "--category", name, (*CATEGORIES, *REQUESTS, CALIBRATION)))
-    cases = _cases(methods, lengths, values_of("--temperature", temperature, float), verify)
+    cases = _cases(methods, lengths, values_of("--temperature", temperature, float), verify, warm)
     for option in method_options:
         if not set(of_option(option)).intersection(methods):
             raise InputError(f"{option} needs --method {either(of_option(option))}: add it, or drop the option")
@@ -162,23 +182,25 @@ def bench(
     pruning = read_pruning(prune, launch, batch)
 
     from gemmule.io.progress import say
+    from gemmule.sw.benches.overview import overview_of
     from gemmule.sw.benches.plan import Plan
     from gemmule.sw.benches.rows import best_of, rows_of
-    from gemmule.sw.device.interpreted import interprets
+    from gemmule.sw.device.interpreted import LARGE, interprets
     from gemmule.sw.models.pair import open_pair
     from gemmule.sw.records import complete
-    from gemmule.sw.reports.bench_table import print_bench
+    from gemmule.sw.reports.bench_table import print_bench, print_overview
     from gemmule.sw.reports.resident import print_caches, resident_line
+    from gemmule.sw.reports.spec_bench import spec_bench_lines
 
     pair = open_pair(model, draft_model, weights, skip_zeros=skip_zeros)
     new_tokens(pair.positions).check("--max-new-tokens", max_new_tokens)
-    if pair.draft is None and method == EVERY:
-        rules = {case: rule for case, rule in rules.items()
-                 if case.method not in METHODS or not METHODS[case.method].needs_draft}
+    if whole or method == EVERY:
+        rules = {case: rule for case, rule in rules.items() if case.method not in METHODS or _has(
+            pair, METHODS[case.method], alone=batch == 1 and pruning is None and not case.temperature)}
     every = _prompts(names or (REQUESTS if pair.chat else CATEGORIES), prompts, prompt_file, pair, max_new_tokens)
     check_launch(launch, any(case.temperature for case in rules), batch=batch)
-    quick = interprets(compute, pair.parameters, backend=backend, launch=launch if pair.draft else "pass",
-                       chosen=pruning is not None or pair.skips)
+    quick = interprets(compute, LARGE if whole else pair.parameters, backend=backend,
+                       launch=launch if pair.draft else "pass", chosen=pruning is not None or pair.skips)
     options = {name: own_options(METHODS[name], method_options) for name in methods if name in METHODS}
     begin = time.perf_counter()
     with Plan(device=device, backend=backend, pair=pair, rules=rules, options=options, new_tokens=max_new_tokens,
@@ -188,21 +210,29 @@ def bench(
         found = plan.run(every, resume, traced=trace is not None)
     say(f"{len(every)} prompts in {time.perf_counter() - begin:.0f} s")
     rows = rows_of(found.results, found.parameters, device.host)
-    best = best_of(rows)
+    best, overview = best_of(rows), overview_of(rows)
     record = {
         "model": pair.name, "weights": weights, "skip_zeros": skip_zeros, "backend": backend,
         "compute": "interpreter" if quick else "device", "seed": seed,
         "max_new_tokens": max_new_tokens, "launch": launch, "prefill_rows": prefill_rows, "batch": batch,
         "top_k": top_k, "top_p": top_p, "prune": asdict(pruning) if pruning else None,
         "method_options": {name: METHODS[name].values(mine) for name, mine in options.items() if METHODS[name].options},
-        "adaptive": adaptive, "rows": rows, "best": best, "pass_costs": found.pass_costs, "resident": found.resident,
+        "adaptive": adaptive, "rows": rows, "best": best, "overview": overview, "pass_costs": found.pass_costs,
+        "resident": found.resident,
         "prompts": [{"category": prompt.kind, "name": prompt.name, "tokens": len(ids)} for prompt, ids in every]}
     if html:
         write_file(html, html_page(complete("bench", device, record)), "--html")
+    if jsonl:
+        lines = spec_bench_lines(found.results, pair.name, device.host, [(one.kind, one.name) for one, _ in every],
+                                 pair.decode)
+        write_file(jsonl, "".join(f"{line}\n" for line in lines), "--jsonl")
     write_trace(trace, found.timeline, device)
     out.write("bench", device, record)
     out.print(f"{conditions(device)}; {pair.name} model, {max_new_tokens} new tokens, seed {seed}", style="dim")
-    print_bench(out.console, rows, best, found.pass_costs)
+    if whole:
+        print_overview(out.console, overview)
+    else:
+        print_bench(out.console, rows, best, found.pass_costs)
     out.print(resident_line(found.resident))
     print_caches(out.console, found.resident)
     if any(result["equal"] is not None and result["equal"] < result["prompts"] for result in found.results):
@@ -210,8 +240,15 @@ def bench(
         raise typer.Exit(1)
 
 
-def _cases(methods: Sequence[str], lengths: Sequence[int], temperatures: Sequence[float],
-           verify: str | None) -> list[Case]:
+def _has(pair: Pair, method: Method, *, alone: bool) -> bool:
+    """Whether a method can run with these models. ``alone``: greedily, on a text that has the passes and its cache."""
+    return not ((method.needs_draft and pair.draft is None) or (method.needs_one_pass and (
+        pair.one_pass is None or not alone)) or (method.needs_int4 and (pair.int4 is None or not pair.int4.able)))
+
+
+def _cases(methods: Sequence[str], lengths: Sequence[int], temperatures: Sequence[float], verify: str | None,
+           warm: bool) -> list[Case]:
+    """``warm``: with a second case of each method that can keep what it learned."""
     from gemmule.sw.benches.bench import BOUNDS, Case
 
     found = []
@@ -222,8 +259,9 @@ def _cases(methods: Sequence[str], lengths: Sequence[int], temperatures: Sequenc
         for name in methods:
             asked = "match" if name in BOUNDS and temperature else verify if temperature else None
             rule = rule_name(name, temperature, asked)
-            found += [Case(method=name, num_tokens=length, temperature=temperature, rule=rule)
-                      for length in (lengths if name in BOUNDS or METHODS[name].drafts else [0])]
+            kept = (False, True) if warm and name in METHODS and METHODS[name].warm else (False,)
+            found += [Case(method=name, num_tokens=length, temperature=temperature, rule=rule, warm=keeps)
+                      for length in (lengths if name in BOUNDS or METHODS[name].drafts else [0]) for keeps in kept]
     if verify is not None and not any(temperatures):
         rule_name("ar", 0, verify)  # says what is wrong
     return found

@@ -1,21 +1,27 @@
-"""Drafting a chain token by token: each is chosen by the rule from the answer behind those before it. Light."""
+"""Drafting a chain token by token: each is chosen by the rule from the answer behind those before it. Light.
+
+:class:`SelfDraft` does so in the target's own KV cache, by some of its layers or by a copy of it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from gemmule.sw.decoding.paced import Paced
 from gemmule.sw.decoding.tree import Tree
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from gemmule.config import Host
     from gemmule.sw.decoding.lengths import Lengths
     from gemmule.sw.decoding.verify import Rule
+    from gemmule.sw.device.runtime import LoadedModel
     from gemmule.sw.kv.text import TextKV
     from gemmule.sw.step import Asking, Forward, LayerRange
 
-__all__ = ["draft_chain"]
+__all__ = ["SelfDraft", "draft_chain"]
 
 
 def draft_chain(cache: TextKV, ids: list[int], most: int, rule: Rule, lengths: Lengths, *, dropped: int = 0,
@@ -38,3 +44,31 @@ def draft_chain(cache: TextKV, ids: list[int], most: int, rule: Rule, lengths: L
         if not lengths.goes_on(chosen.confidence):
             break
     return Tree.chain(ids[-1], drafted, weights), outs
+
+
+class SelfDraft(Paced):
+    """Drafts a chain behind the rows that the target has cached; the pass that verifies overwrites what this adds."""
+
+    def __init__(self, model: LoadedModel, cache: TextKV, lengths: Lengths | int, rule: Rule, host: Host | None = None,
+                 *, layers: Sequence[tuple[int, int]] = ()) -> None:
+        """``model``: charged as a draft; ``cache``: the target's, of this text; ``lengths``: as of :class:`Paced`;
+        ``layers``: first and number of each range of layers that draft, () for all.
+        """
+        super().__init__(lengths, host)
+        self.model, self.cache, self.rule, self.layers = model, cache, rule, layers
+        self._dropped = 0
+
+    def begin(self, ids: list[int], dropped: int = 0) -> None:
+        self._dropped = dropped
+
+    def propose(self, ids: list[int], budget: int) -> Asking[Tree]:
+        from gemmule.sw.step import LayerRange
+
+        layers = [LayerRange(first=first, count=count) for first, count in self.layers]
+        tree, outs = yield from draft_chain(
+            self.cache.borrow(self.model), ids, min(self.lengths.most(), budget), self.rule, self.lengths,
+            dropped=self._dropped, layers=layers or None)
+        self.drafted = len(outs)
+        if outs:
+            self.costs.draft = outs[-1].cycles + self.host.launch_cycles * len(outs[-1].results)
+        return tree

@@ -11,6 +11,7 @@ from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.kernels.head.ids import HALF_BYTES, region_bytes
 from gemmule.compiler.kernels.head.logits import ANSWERS
 from gemmule.compiler.place import round_up
+from gemmule.sw.decoding.methods import DRAFT
 from gemmule.sw.decoding.session import ALIGN, Session
 from gemmule.sw.device.runtime import LoadedModel
 from gemmule.sw.limits import BATCH
@@ -30,7 +31,9 @@ def resident(session: Session) -> dict[str, Any]:
     rows a text and ``BESIDE`` left for their programs.
     """
     one_pass = session.one_pass.model if session.one_pass else None
-    models = [_Model(model) for model in (session.target, session.draft, one_pass) if model]
+    models = [_Model(model, name) for name, model in (
+        (session.target.name, session.target), (DRAFT, session.draft), ("int4 copy", session.int4), (DRAFT, one_pass))
+        if model]
     step = session.draft.step if session.draft else None
     dram, batch = 1 << session.config.address_bits, session.target.program.batch
     context = session.target.program.max_positions
@@ -73,18 +76,21 @@ class _Model:
     Programs for prompts and for fewer rows are beside those of the model's own batch.
     """
 
-    def __init__(self, model: LoadedModel) -> None:
-        self.name, self.program, self.loop, self.prefill = model.name, model.program, model.loop, model.prefill
+    def __init__(self, model: LoadedModel, name: str = "") -> None:
+        self.name, self.program, self.loop, self.prefill = name or model.name, model.program, model.loop, model.prefill
         self.prefill_rows = self.prefill.max_rows if self.prefill else 0
         self.beside = [program.size for program in (model.prefill, *model.narrow, model.sampled) if program]
         self.config = self.program.config
         self.align = max(self.config.burst_bytes, 64)
         self.positions = self.program.graph.whole_positions
-        self.fixed = self.program.size - round_up(self.program.symbols[CACHE][1], self.align)
+        self.fixed = self.program.size - (round_up(self.program.symbols[CACHE][1], self.align)
+                                          if self.program.own_cache else 0)
 
     def cache(self, context: int, batch: int) -> int:
         """Bytes of the caches of ``batch`` texts; several take theirs in blocks, which have a run for each head."""
         program = self.program
+        if not program.own_cache:
+            return 0
         joined = program.layout.joined if batch == program.batch else 0
         return batch * KvLayout.of(program.graph, self.config, context, batch, program.max_rows, joined).size
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType, TracebackType
 from typing import Any
 
@@ -52,7 +52,7 @@ def rows_of(batch: int, drafts: int) -> int:
 
 
 def _refuse(backend: str | Opener, pair: Pair, *, general: bool, launch: str, interpreted: bool, batch: int,
-            prefill: int | None, pruning: Pruning | None, one_pass: bool) -> None:
+            prefill: int | None, pruning: Pruning | None, one_pass: bool, int4: bool) -> None:
     """Whether a session has options that exclude each other.
 
     Raises:
@@ -75,12 +75,14 @@ def _refuse(backend: str | Opener, pair: Pair, *, general: bool, launch: str, in
                          "the two")
     if pruning and (pruning.pages or pruning.four) and general:
         raise InputError(f"--prune with {'score: pages' if pruning.pages else 'four'} takes greedy decoding by methods "
-                         "that run whole passes: drop the temperature, take another --method than layerskip, "
+                         "that run whole passes: drop the temperature, take another --method than layerskip, self, "
                          "draft-tree, recycling and chooser, and no --draft-lengths confidence")
     if one_pass and (batch > 1 or looped or pruning):
         what = f"--batch {batch}" if batch > 1 else f"--launch {launch}" if looped else "--prune"
         raise InputError("--method parallel and joined take one text with its whole cache, a pass a launch, not "
                          f"{what}: drop one of the two")
+    if int4 and pruning:
+        raise InputError("--method int4-self drafts in the target's whole cache, not with --prune: drop one of the two")
     if one_pass and pair.one_pass is None:
         raise InputError("--method parallel and joined need a drafter that was trained on the hidden rows of "
                          f"{pair.name}: take --model smollm2, or another --method")
@@ -95,8 +97,8 @@ class Session:
     def __init__(self, config: Config, backend: str | Opener = "model", pair: Pair | None = None, *,
                  general: bool = False, launch: str = "pass", interpreted: bool = False, batch: int = 1,
                  rows: int | None = None, prefill: int | None = None, pruning: Pruning | None = None,
-                 one_pass: bool = False, ahead: bool = False, context: int | None = None, pool: int = 0,
-                 page: int = PAGE, narrow: bool = False) -> None:
+                 one_pass: bool = False, int4: bool = False, draft_vocabulary: int | None = None, ahead: bool = False,
+                 context: int | None = None, pool: int = 0, page: int = PAGE, narrow: bool = False) -> None:
         """``backend``: a name of :func:`open_device`, or what opens another device.
 
         ``general``: models also take hidden rows, run some of their layers and give other answers than tokens.
@@ -114,7 +116,8 @@ class Session:
         ``narrow``: passes of a batch in which all texts have few rows go by programs that compute no more.
         ``pruning``: the schedule of the target's cache (:class:`gemmule.sw.kv.selected.SelectedKV`).
         ``one_pass``: with the drafter that was trained on the target's hidden rows, which the target's greedy passes
-        then leave in DRAM.
+        then leave in DRAM. ``int4``: with the target's int4 copy, which goes on in the target's cache.
+        ``draft_vocabulary``: the draft, and the copy, choose among so many tokens, the most frequent ones.
 
         Raises:
             InputError: options that exclude each other, or a draft and a target that do not go in one launch.
@@ -122,24 +125,30 @@ class Session:
         looped = check_choice("--launch", launch, LAUNCHES) != "pass"
         pair = pair or bundled_pair()
         _refuse(backend, pair, general=general, launch=launch, interpreted=interpreted, batch=batch, prefill=prefill,
-                pruning=pruning, one_pass=one_pass)
-        prefill = 0 if batch > 1 and not ahead else prefill
-        self.pruning = pruning
+                pruning=pruning, one_pass=one_pass, int4=int4)
+        if draft_vocabulary and looped:
+            raise InputError(f"--launch {launch} hands on tokens on the device, not those of a --draft-vocabulary: "
+                             "drop one of the two")
+        prefill, narrow = 0 if batch > 1 and not ahead else prefill, narrow or batch == 1
+        pair, tokens = pair.drafting_among(draft_vocabulary)
+        self.pruning, self.pair = pruning, pair
         source = pair.one_pass() if one_pass and pair.one_pass else None
         target = pair.target(config, 0, general, batch=batch, rows=rows, prefill=prefill, pruning=pruning,
-                             lend=source.made.every if source else 0, context=context, pool=pool,
-                             narrow=narrow or batch == 1)
+                             lend=source.made.every if source else 0, context=context, pool=pool, narrow=narrow)
+        self._skipping = partial(pair.skipped_layers, target)
         size = round_up(len(target.dram), ALIGN)
-        draft = pair.draft(config, size, general, looped, batch, rows, prefill, context=context,
-                           narrow=narrow or batch == 1) \
+        draft = pair.draft(config, size, general, looped, batch, rows, prefill, context=context, narrow=narrow) \
             if pair.draft else None
+        if draft:
+            size = round_up(size + len(draft.dram), ALIGN)
         drafter, step = None, None
         if source and target.program.lends:
             drafter = source.place(config, size, True, prefill=prefill, borrow=Lender(
                 target.program.lends, target.program.symbols[LENT]))
             size = round_up(size + len(drafter.dram), ALIGN)
-        if draft:
-            size = round_up(size + len(draft.dram), ALIGN)
+        copy = pair.int4(target.program, size, general=general) if int4 and pair.int4 else None
+        if copy:
+            size = round_up(size + len(copy.dram), ALIGN)
         if draft and draft.loop and launch == "step":
             try:
                 step = link_step(draft.loop, target.program, size)
@@ -152,11 +161,13 @@ class Session:
         else:
             self.device = open_device(backend, config, size) if isinstance(backend, str) else backend(config, size)
 
-        def loaded(name: str, placed: Placed, lender: LoadedModel | None = None) -> LoadedModel:
+        def loaded(name: str, placed: Placed, lender: LoadedModel | None = None,
+                   whole: LoadedModel | None = None) -> LoadedModel:
             if isinstance(self.device, Simulator) and interpreted:
                 return InterpretedModel(name, placed.network, placed.program, self.device, placed.prefill,
                                         placed.narrow, lender=lender if isinstance(lender, InterpretedModel) else None,
-                                        sampled=placed.sampled, page=page)
+                                        sampled=placed.sampled, page=page,
+                                        whole=whole if isinstance(whole, InterpretedModel) else None)
             return LoadedModel(name, placed.program, placed.dram, self.device, placed.loop,
                                step if placed.loop else None, placed.prefill, placed.narrow, made_ahead,
                                placed.selection, placed.values, placed.sampled, page)
@@ -164,7 +175,9 @@ class Session:
         made_ahead = Ahead() if step else None
         self.memories: dict[str, dict[str, Any]] = {}
         """What methods keep from text to text, apart for each way to decode."""
-        self.target, self.draft = loaded(TARGET, target), loaded(DRAFT, draft) if draft else None
+        self.target, self.draft = loaded(TARGET, target), loaded(
+            DRAFT, draft).choosing(tokens) if draft else None
+        self.int4 = loaded(DRAFT, copy, whole=self.target).in_cache_of(self.target).choosing(tokens) if copy else None
         self.one_pass = OnePass(loaded(DRAFT, drafter, self.target), source.made.tokens, source.made.masks,
                                 source.made.file.sha256) \
             if drafter and source else None
@@ -207,6 +220,8 @@ class Session:
         if METHODS[method].needs_general and self.target.program.general is None:
             raise InputError(f"--method {method} needs a session with general=True: it runs some of the layers, or "
                              "takes other answers than tokens")
+        if METHODS[method].needs_int4 and self.int4 is None:
+            raise InputError(f"--method {method} needs a session with int4=True: the target's int4 copy drafts")
         if METHODS[method].needs_one_pass and self.one_pass is None:
             raise InputError(f"--method {method} needs a session with one_pass=True: its drafter reads hidden rows")
         cache = self.target.charging(ledger).kv(kept=kept, pruning=self.pruning)
@@ -215,7 +230,8 @@ class Session:
         drafter = METHODS[method].make(Request(
             draft=self.draft and self.draft.charging(ledger), target=self.target.charging(ledger, DRAFT), cache=cache,
             lengths=pace or LENGTHS[lengths](count), ends=stops.tokens, rule=rule, host=self.config.host, kept=kept,
-            options=values, memory=self.memories.setdefault(way, {}),
+            options=values, memory=self.memories.setdefault(way, {}), datastore=self.pair.datastore,
+            skipping=self._skipping, int4=self.int4 and self.int4.charging(ledger),
             curve=None if self.pruning or self.target.program.batch > 1 else self.curve,
             one_pass=self.one_pass and replace(self.one_pass, model=self.one_pass.model.charging(ledger))))
         if adaptive and method != "ar":
@@ -319,6 +335,8 @@ class Session:
         """Weights that a method needs beside the target's: those of the draft model, a tied head counted once."""
         if self.one_pass and METHODS[method].needs_one_pass:
             return self.one_pass.model.program.graph.parameters
+        if self.int4 and METHODS[method].needs_int4:
+            return self.int4.program.graph.parameters
         return self.draft.program.graph.parameters if self.draft and METHODS[method].needs_draft else 0
 
     def __enter__(self) -> Session:

@@ -37,7 +37,8 @@ class CostCurve:
         if key not in self._found:
             made = Rows.chain([token * 7 % graph.vocab for token in range(rows)], cached).behind(graph.prefix)
             self._found[key] = sum(self._launch(one) for one in planned_launches(
-                self.model, made, want, np.ones(rows, dtype=bool), [graph.prefix + cached], graph.layers))
+                self.model, made, want, np.ones(rows, dtype=bool), [graph.prefix + cached],
+                ((0, graph.layers),)))
         return self._found[key]
 
     def row_costs(self, cached: int) -> list[int]:

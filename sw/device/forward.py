@@ -204,6 +204,8 @@ def _general(model: Runner, rows: Rows, want: Want, answered: np.ndarray, cached
                 taken = taken.entering(places)
                 if part.end in hidden:
                     hidden[part.end].append(Hidden(places[piece.index >= 0], part.end, (stamp,)))
+        if not hidden:
+            slots.drop(sum(stores))
         if count:
             collected.take(general, model.device.read_dram, index, to, count)
     return collected.forward(tuple(results), {depth: _joined(found) for depth, found in hidden.items()})

@@ -22,8 +22,9 @@ from gemmule.sw.device.answers import largest
 from gemmule.sw.device.forward import Caches, answered_rows, append_rows, prompt_launches
 from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.device.listed import places_of
-from gemmule.sw.device.planned import planned_launches
+from gemmule.sw.device.planned import Ranges, planned_launches
 from gemmule.sw.device.runtime import PAGE, LoadedModel
+from gemmule.sw.device.slots import HiddenSlots
 from gemmule.sw.errors import InputError
 from gemmule.sw.kv.paged import NobodyKV, PagePool
 from gemmule.sw.kv.text import TextKV
@@ -55,12 +56,12 @@ def interprets(compute: str, parameters: int, *, backend: str = "model", launch:
 
 @dataclass(eq=False)
 class _Early:
-    """The first layers of a network, and caches that are ahead of those of all layers."""
+    """Some layers of a network, or a copy of it, and caches that are ahead of those of the whole network."""
 
     interpreter: IntegerInterpreter
     cache: Cache
-    passed: dict[int, tuple[Cache, list[int]]] = field(default_factory=dict)
-    """By sequence: the cache that these rows go on from, and the tokens whose rows are cached."""
+    passed: dict[int, tuple[Cache, int, list[int]]] = field(default_factory=dict)
+    """By sequence: the cache that these rows go on from, its length, and the tokens whose rows are cached."""
 
     def begin(self, whole: Cache, kv: KV, first: int, rows: Rows) -> int:
         """Cached rows of a sequence before a pass: those of all layers, which are taken over, or ones that are ahead.
@@ -70,11 +71,12 @@ class _Early:
         if not isinstance(kv, TextKV):
             raise ValueError("the interpreter drafts in caches of texts: run the device for others")
         sequence = kv.sequence
-        before, ids = self.passed.get(sequence, (None, []))
-        if not kv.ids or before is not whole or ids != kv.ids:
+        before, length, ids = self.passed.get(sequence, (None, 0, []))
+        now = whole.length(sequence)
+        if not kv.ids or before is not whole or now != length or ids != kv.ids:
             self.cache.begin_with(whole, sequence)
         self.cache.truncate(min(first + kv.length, self.cache.length(sequence)), sequence)
-        self.passed[sequence] = whole, [*kv.ids, *rows.tokens[rows.sequences == sequence].tolist()]
+        self.passed[sequence] = whole, now, [*kv.ids, *rows.tokens[rows.sequences == sequence].tolist()]
         return self.cache.length(sequence)
 
 
@@ -107,7 +109,7 @@ class LentRows:
 
 
 class InterpretedModel(LoadedModel):
-    """A model for decoding loops: passes by tokens through all layers or the first ones; tokens, logits, the largest.
+    """A model for decoding loops: passes by tokens through all layers or some; tokens, logits, the largest.
 
     Its cache is the interpreter's. The rows of a pass follow what their sequence has cached; what lies behind is
     forgotten, as on the device.
@@ -116,20 +118,24 @@ class InterpretedModel(LoadedModel):
     def __init__(self, name: str, network: Network, program: ModelProgram, timer: Simulator | None,
                  prefill: PrefillProgram | None = None, narrow: Sequence[ModelProgram] = (),
                  pages: Pages | None = None, values: int = 1, lender: InterpretedModel | None = None,
-                 sampled: ModelProgram | None = None, page: int = PAGE) -> None:
+                 sampled: ModelProgram | None = None, page: int = PAGE,
+                 whole: InterpretedModel | None = None) -> None:
         """``timer`` tells the cycles of the programs' launches; None: passes cost nothing and are not charged.
 
         ``pages``: rows choose pages of the cache. ``values``: least probability that meets a value. ``lender``: the
         model whose hidden rows this one reads. ``sampled``: as of :class:`LoadedModel`. ``page``: rows of a page,
-        where the cache of a batch is a pool.
+        where the cache of a batch is a pool. ``whole``: the model in whose cache this one goes on.
         """
         self.name, self.network, self.program, self.timer = name, network, program, timer
         self.interpreter, self.cache = IntegerInterpreter(network, pages, values), Cache(network.graph)
-        self.early: dict[int, _Early] = {}
-        """By how many of the first layers they have."""
+        self.whole, self.ahead_of = whole, _Early(self.interpreter, self.cache)
+        self.early: dict[Ranges, _Early] = {}
+        """By the layers that they have."""
         self.ledger: Ledger | None = None
-        self.owners = {}
-        self.loop = self.step = self.slots = self.pages = self.ahead = None
+        self.owners, self.tokens = {}, None
+        self.loop = self.step = self.pages = self.ahead = None
+        general = getattr(program, "general", None)
+        self.slots = HiddenSlots(general.slots, general.batch * general.max_rows) if general else None
         if program.pool and program.batch > 1:
             self.pages = PagePool(program.pool, min(page, program.pool), self.first + 1)
         self.prefill, self.narrow, self.sampled, self.beside = prefill, narrow, sampled, 0
@@ -141,20 +147,19 @@ class InterpretedModel(LoadedModel):
         """Run new rows of each sequence behind its cached ones.
 
         Raises:
-            ValueError: hidden rows or exponents are wanted, other layers than the first ones, caches whose
-                rows are not those of a text in order, or hidden rows.
+            ValueError: hidden rows or exponents are wanted, layers with caches of their own, caches whose rows are not
+                those of a text in order, or hidden rows.
         """
         want = want if isinstance(want, Want) else Want(last=want)
-        count = self._layers(layers)
+        ranges = self._layers(layers)
         if want.hidden or want.temperature is not None or rows.hidden is not None:
             raise ValueError(f"{self.name}: the interpreter gives tokens and logits of rows by token; run the device "
                              "for other answers")
         caches: Sequence[KV] = [] if kv is None else kv if isinstance(kv, Sequence) else [kv]
         rows = rows.behind(self.first)
-        every = self.network.graph.layers
-        if caches and count < every:
-            early = self._early(count)
-            cached = [early.begin(self.cache, one, self.first, rows) for one in caches]
+        if caches and (ranges != self._every or self.whole):
+            early, whole = (self.ahead_of, self.whole.cache) if self.whole else (self._early(ranges), self.cache)
+            cached = [early.begin(whole, one, self.first, rows) for one in caches]
             logits = early.interpreter.forward(rows, early.cache)
         else:
             cached = [0 if caches and isinstance(caches[sequence], NobodyKV) else
@@ -168,10 +173,11 @@ class InterpretedModel(LoadedModel):
         if caches:  # of a sequence without rows of its own the device's cache may be ahead of the interpreter's
             cached = [self.first + one.length for one in caches]
         places = places_of(self, caches, rows) if caches else None
-        results = () if self.timer is None else tuple(self._launches(rows, want, answered, cached, count, places))
+        results = () if self.timer is None else tuple(self.launched(rows, want, answered, cached, ranges, places))
         append_rows(kv, rows)
-        return Forward(found.argmax(axis=1).tolist(), results, found.astype(np.int16) if want.logits else None,
+        made = Forward(found.argmax(axis=1).tolist(), results, found.astype(np.int16) if want.logits else None,
                        largest(found, want.top) if want.top else None)
+        return made if self.tokens is None else made.named(self.tokens)
 
     def _apart(self, rows: Rows, caches: Sequence[KV]) -> Rows:
         """The rows, those that nobody sees in sequences of their own: texts of theirs have no part in the pass."""
@@ -206,22 +212,24 @@ class InterpretedModel(LoadedModel):
             raise ValueError(f"{self.name}: it reads hidden rows of a model that lends them: give its lender")
         return {node.name: self.lender.lent.rows[node.depth][rows.lent] for node in nodes}
 
-    def _layers(self, layers: Sequence[LayerRange] | None) -> int:
-        """How many of the first layers a pass runs."""
-        if layers is None:
-            return self.network.graph.layers
-        (part, *more) = layers
-        if more or part.first or part.kv is not None:
-            raise ValueError(f"{self.name}: the interpreter runs the first layers of a network, in one cache; run the "
-                             "device for others")
-        return part.count
+    @property
+    def _every(self) -> Ranges:
+        return ((0, self.network.graph.layers),)
 
-    def _early(self, count: int) -> _Early:
-        if count not in self.early:
-            part = layer_part(self.network, 0, count)
-            self.early[count] = _Early(IntegerInterpreter(part, self.interpreter.pages, self.interpreter.values),
-                                       Cache(part.graph))
-        return self.early[count]
+    def _layers(self, layers: Sequence[LayerRange] | None) -> Ranges:
+        """Those that a pass runs."""
+        if layers is None:
+            return self._every
+        if any(part.kv is not None for part in layers) or (self.whole and len(layers) > 1):
+            raise ValueError(f"{self.name}: the interpreter runs layers in one cache; run the device for others")
+        return tuple((part.first, part.count) for part in layers)
+
+    def _early(self, ranges: Ranges) -> _Early:
+        if ranges not in self.early:
+            part = layer_part(self.network, *ranges)
+            self.early[ranges] = _Early(IntegerInterpreter(part, self.interpreter.pages, self.interpreter.values),
+                                        Cache(part.graph))
+        return self.early[ranges]
 
     def commit(self, position: int, path: list[int], sequence: int = 0) -> int:
         """Keep of the rows that the last pass added at ``position`` those of the accepted path; returns cycles."""
@@ -262,11 +270,11 @@ class InterpretedModel(LoadedModel):
             self.cache.truncate(int(own[0]), sequence)
         return self.cache.length(sequence)
 
-    def _launches(self, rows: Rows, want: Want, answered: np.ndarray, cached: Sequence[int],
-                  layers: int, places: list[np.ndarray] | None) -> list[Result]:
-        """The launches that the device would run."""
+    def launched(self, rows: Rows, want: Want, answered: np.ndarray, cached: Sequence[int], ranges: Ranges,
+                 places: list[np.ndarray] | None = None) -> list[Result]:
+        """The launches that the device would run of a pass behind so many cached rows of each sequence, timed."""
         return [self._launch(one.program, one.step, one.gathered, scattered=one.scattered)
-                for one in planned_launches(self, rows, want, answered, cached, layers, places)]
+                for one in planned_launches(self, rows, want, answered, cached, ranges, places)]
 
     def _launch(self, program: Program, step: Step, gathered: dict[int, np.ndarray], passes: int = 1,
                 scattered: np.ndarray | None = None) -> Result:

@@ -17,9 +17,13 @@ from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.compiler.programs.prefill import PrefillProgram
 from gemmule.sw.device.listed import listed_piece
 from gemmule.sw.device.pieces import launches, pieces
+from gemmule.sw.device.slots import HiddenSlots
 from gemmule.sw.step import Want
 
-__all__ = ["Compiled", "Planned", "planned_launches"]
+__all__ = ["Compiled", "Planned", "Ranges", "planned_launches"]
+
+Ranges = tuple[tuple[int, int], ...]
+"""First and number of each range of layers."""
 
 
 class Planned(NamedTuple):
@@ -44,18 +48,20 @@ class Compiled(Protocol):
     prefill: PrefillProgram | None
     narrow: Sequence[ModelProgram]
     sampled: ModelProgram | None
+    slots: HiddenSlots | None
 
 
 def planned_launches(model: Compiled, rows: Rows, want: Want, answered: np.ndarray, cached: Sequence[int],
-                     layers: int, places: list[np.ndarray] | None = None) -> Iterator[Planned]:
-    """Of a pass through the first ``layers`` over rows by token, behind ``cached`` rows of each sequence, constant ones
+                     ranges: Ranges, places: list[np.ndarray] | None = None) -> Iterator[Planned]:
+    """Of a pass through ranges of layers over rows by token, behind ``cached`` rows of each sequence, constant ones
     among them; ``answered``: rows whose answers are wanted, bool [rows]. ``places``: rows of a pool, by sequence.
 
     Raises:
         ValueError: it needs the general program, and there is none.
     """
     program = model.program
-    if want.plain and layers == program.graph.layers:
+    every = ((0, program.graph.layers),)
+    if want.plain and ranges == every:
         for by, piece in launches(rows, answered, program, model.prefill, model.narrow, cached):
             count = int(answered[piece.index[piece.index >= 0]].sum())
             lengths = [length + done for length, done in zip(cached, piece.before)]
@@ -63,19 +69,24 @@ def planned_launches(model: Compiled, rows: Rows, want: Want, answered: np.ndarr
                 piece.rows, count, lengths, listed_piece(by, places, lengths, piece))
             yield Planned(by, step, by.gathered_by(piece.rows, step), by.scattered(piece.rows, lengths))
         return
-    if model.sampled and want.only_logits and layers == program.graph.layers:
+    if model.sampled and want.only_logits and ranges == every:
         for piece in pieces(rows, program.max_rows, program.batch, cached):
             count = int(answered[piece.index[piece.index >= 0]].sum())
             yield Planned(model.sampled, model.sampled.step(piece.rows, count), model.sampled.gathered(piece.rows))
         return
-    general = program.general
-    if general is None:
+    general, slots = program.general, model.slots
+    if general is None or slots is None:
         raise ValueError(f"{model.name}: logits need the general program: compile with general=True")
     general.check_top(want.top)
     for piece in pieces(rows, program.max_rows, program.batch, cached):
-        count = int(answered[piece.index[piece.index >= 0]].sum())
+        count, taken = int(answered[piece.index[piece.index >= 0]].sum()), piece.rows
         lengths = [length + done for length, done in zip(cached, piece.before)]
-        step = program.general_step(piece.rows, lengths, (0, layers),
-                                    Answers(rows=count, logits=want.logits, top=want.top > 0))
-        yield Planned(general, step, program.gathered(piece.rows, general.commands),
-                      program.scattered(piece.rows, lengths))
+        for part in ranges:
+            last = part is ranges[-1]
+            slot = None if last else slots.take()[0]
+            wanted = Answers(rows=count if last else 0, logits=want.logits, top=want.top > 0, hidden=slot)
+            yield Planned(general, program.general_step(taken, lengths, part, wanted),
+                          program.gathered(taken, general.commands), program.scattered(piece.rows, lengths))
+            if slot is not None:
+                taken = taken.entering(slot + program.slots(piece.rows))
+        slots.drop(len(ranges) - 1)

@@ -75,6 +75,8 @@ class LoadedModel:
         self.value_reads = ValueReads() if values else None
         """Of passes under the model's own name, shared by all copies."""
         self.name = name
+        self.tokens: np.ndarray | None = None
+        """Of each logit, where they are not those of all tokens in order, int64 [logits]."""
         self.owners: dict[int, object] = {}
         """Whose rows each sequence's cache has, shared by all copies: texts that take turns notice each other."""
         self.program = program
@@ -95,6 +97,16 @@ class LoadedModel:
         made = copy.copy(self)
         made.ledger, made.name = ledger, name or self.name
         return made
+
+    def in_cache_of(self, other: LoadedModel) -> Self:
+        """This model, whose passes go on in the cache of ``other``: both notice whose rows are in it."""
+        self.owners = other.owners
+        return self
+
+    def choosing(self, tokens: np.ndarray | None) -> Self:
+        """This model, whose logits are those of these tokens; None: of all."""
+        self.tokens = tokens
+        return self
 
     def displaced(self, by: int, pairs: int = 0) -> Self:
         """The same model, whose passes find their cache so many bytes further on; its first ``pairs`` rows have 4 bits.
@@ -168,7 +180,7 @@ class LoadedModel:
             found = forward_rows(self, rows, want, kv, layers)
         for caches in (kv, *(part.kv for part in layers or ())):
             append_rows(caches, rows)
-        return found
+        return found if self.tokens is None else found.named(self.tokens)
 
     def prompt(self, rows: Rows, kv: KV) -> Forward:
         """Keys and values of a prompt's rows of one sequence of a batch; the others take no part.

@@ -25,6 +25,12 @@ class HiddenSlots:
         self._stamps[block] = self._given
         return block * self.block, self._given
 
+    def drop(self, blocks: int) -> None:
+        """The newest blocks were for a pass alone, and nobody has handles of them: the next ones take their places, so
+        that cycles do not depend on the passes before.
+        """
+        self._given -= blocks
+
     def check_room(self, blocks: int) -> None:
         """Whether so many blocks can be there at a time.
 

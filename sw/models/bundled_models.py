@@ -16,14 +16,20 @@ from gemmule.sw.text.byte_level import load_tokenizer
 from gemmule.sw.text.detokenize import Detokenizer
 from gemmule.sw.text.tokens import detokenizer
 
-__all__ = ["bundled_detokenizer", "bundled_model", "check_utf8", "check_vocab", "decode", "encode", "token_ids"]
+__all__ = ["bundled_detokenizer", "bundled_model", "bundled_tokenizer", "check_utf8", "check_vocab", "decode", "encode",
+           "token_ids"]
 
 MODELS = MODELS_FOLDER
 """A folder for each pair of target and draft, with their tokenizer."""
 
 
 @cache
-def _tokenizer(pair: str) -> Tokenizer:
+def bundled_tokenizer(pair: str) -> Tokenizer:
+    """Of a bundled pair's folder.
+
+    Raises:
+        CompileError: it is missing or damaged.
+    """
     path = bundled_file(MODELS / pair, "tokenizer")
     try:
         return load_tokenizer(path)
@@ -37,7 +43,7 @@ def encode(text: str, pair: str = SMALL) -> list[int]:
     Raises:
         InputError: the prompt is empty.
     """
-    return token_ids(_tokenizer(resolve_pair(pair, MODELS)), text, add_special_tokens=False)
+    return token_ids(bundled_tokenizer(resolve_pair(pair, MODELS)), text, add_special_tokens=False)
 
 
 def token_ids(tokenizer: Tokenizer, text: str, *, add_special_tokens: bool) -> list[int]:
@@ -68,7 +74,7 @@ def check_utf8(option: str, text: str) -> str:
 
 def bundled_detokenizer(pair: str = SMALL) -> Detokenizer:
     """What makes text of a bundled pair's tokens."""
-    return detokenizer(_tokenizer(resolve_pair(pair, MODELS)))
+    return detokenizer(bundled_tokenizer(resolve_pair(pair, MODELS)))
 
 
 def decode(ids: list[int], pair: str = SMALL) -> str:
@@ -94,6 +100,6 @@ def check_vocab(vocab: int, name: str, pair: str) -> None:
     Raises:
         CompileError: they are not as many.
     """
-    if (wanted := _tokenizer(pair).get_vocab_size()) != vocab:
+    if (wanted := bundled_tokenizer(pair).get_vocab_size()) != vocab:
         raise CompileError(f"{FILES[name]} must have the {wanted:,} tokens of {FILES['tokenizer']}, not {vocab:,}: "
                            "quantise a model of this tokenizer")

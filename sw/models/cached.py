@@ -14,6 +14,8 @@ from gemmule.io.cache import cache_root
 from gemmule.io.locks import acquire
 from gemmule.sim.rtl.build import MANIFEST, sweep_builds
 from gemmule.sim.rtl.process import sweep_runs
+from gemmule.sw.datastore.kept import FOLDER as DATASTORES
+from gemmule.sw.models.drafting.skipping import FOLDER as SKIPPING
 from gemmule.sw.models.quantised import FOLDER as MODELS
 from gemmule.sw.models.quantised import LOCK
 
@@ -41,7 +43,8 @@ class Entry:
         return max(0.0, time.time() - self.used) / 86400
 
 
-KEPT = {"programs": "program", "mappings": "mapping", MODELS: "quantised model"}
+KEPT = {"programs": "program", "mappings": "mapping", MODELS: "quantised model", DATASTORES: "datastore",
+        SKIPPING: "layers to skip"}
 """Folders of files that are made as a whole, and what is in each."""
 
 
@@ -65,7 +68,7 @@ def _simulator(path: Path) -> Entry:
 
 
 def _model(path: Path) -> Entry | None:
-    """What lies among the quantised models; the lock of a killed process is removed."""
+    """What lies among the quantised models or datastores; the lock of a killed process is removed."""
     held = path if path.suffix == LOCK else path.with_name(path.name.removeprefix(".").rsplit(".", 2)[0] + LOCK)
     config, lock = path.name.removeprefix(".").rpartition("-")[0], acquire(held, wait=False, create=False)
     busy = lock is None and held.exists()
@@ -75,8 +78,9 @@ def _model(path: Path) -> Entry | None:
     if path.suffix == LOCK:
         return Entry(path, "being made", config, 0, path.stat().st_mtime, True) if busy else None
     unfinished = path.name.startswith(".")
-    return Entry(path, "unfinished model" if unfinished else KEPT[MODELS], config, _size(path), path.stat().st_mtime,
-                 busy and unfinished)
+    kind = KEPT[path.parent.name]
+    return Entry(path, "unfinished " + kind.split()[-1] if unfinished else kind, config, _size(path),
+                 path.stat().st_mtime, busy and unfinished)
 
 
 def _entry(path: Path) -> Entry | None:
@@ -87,7 +91,7 @@ def _entry(path: Path) -> Entry | None:
     if path.parent.name == "compiled":
         times = [p.stat().st_mtime for p in path.glob("*.nb*")]
         return Entry(path, "compiled code", "", _size(path), max(times, default=path.stat().st_mtime))
-    if path.parent.name == MODELS:
+    if path.parent.name in (MODELS, DATASTORES):
         return _model(path)
     if path.parent.name in KEPT:
         return Entry(path, KEPT[path.parent.name], path.name.rpartition("-")[0], _size(path), path.stat().st_mtime)

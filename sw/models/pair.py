@@ -14,16 +14,13 @@ from tokenizers import Tokenizer
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.files.chat import Chat
 from gemmule.compiler.files.model_file import ModelFile, load_model
-from gemmule.compiler.ir import Network, Pages
+from gemmule.compiler.ir import Pages
 from gemmule.compiler.kept import compile_kept, loop_kept, narrow_kept, prefill_kept, sampled_kept, selection_kept
 from gemmule.compiler.kernels.head.lent import Lender
 from gemmule.compiler.kernels.packing import Halves
 from gemmule.compiler.passes.map import choices, default_rows, most_rows
 from gemmule.compiler.place import round_up
-from gemmule.compiler.programs.greedy_loop import GreedyLoop
 from gemmule.compiler.programs.model_program import ModelProgram
-from gemmule.compiler.programs.prefill import PrefillProgram
-from gemmule.compiler.programs.selecting import Selection
 from gemmule.compiler.quantize.listed import listed
 from gemmule.compiler.quantize.narrow import NARROW_GROUP, narrowed
 from gemmule.compiler.search.decoder import default_effort
@@ -31,40 +28,26 @@ from gemmule.compiler.search.pages import longest_pages
 from gemmule.config import Config
 from gemmule.io.progress import working
 from gemmule.io.reading import named
+from gemmule.sw.datastore.datastore import Datastore
+from gemmule.sw.datastore.kept import open_datastore
 from gemmule.sw.errors import InputError
 from gemmule.sw.kv.pruning import Pruning
 from gemmule.sw.limits import DEFAULT, MODELS, MODELS_FOLDER, SMALL, resolve_pair
 from gemmule.sw.models import bundled_models as text
 from gemmule.sw.models.branching import Branching
 from gemmule.sw.models.bundled import FILES
+from gemmule.sw.models.drafting.draft_vocabulary import choosing, frequent_tokens
+from gemmule.sw.models.drafting.int4_copy import Int4Copy
+from gemmule.sw.models.drafting.skipping import skipped_layers
+from gemmule.sw.models.import_texts import default_texts
 from gemmule.sw.models.one_pass import OnePassFile, one_pass_drafter, one_pass_path
+from gemmule.sw.models.placed import Placed
 from gemmule.sw.models.published import PUBLISHED, published_file
 from gemmule.sw.models.quantised import is_published, quantised
 from gemmule.sw.text.detokenize import Detokenizer
 from gemmule.sw.text.tokens import detokenizer, encode_behind, parse_tokenizer
 
 __all__ = ["OnePassSource", "Pair", "Placed", "bundled_pair", "imported_pair", "open_pair", "published_pair"]
-
-
-@dataclass(frozen=True)
-class Placed:
-    """A network, compiled, and what stands in DRAM from its ``base_address`` on (uint8), other programs included."""
-
-    network: Network
-    program: ModelProgram
-    dram: np.ndarray
-    loop: GreedyLoop | None = None
-    """Of several greedy steps, if wanted."""
-    prefill: PrefillProgram | None = None
-    """Of a prompt's rows, if wanted and where it pays."""
-    narrow: tuple[ModelProgram, ...] = ()
-    """Of fewer rows or positions, where they pay and passes are of one text: the first that takes a pass is best."""
-    selection: Selection | None = None
-    """Of what chooses rows of the cache, if wanted."""
-    sampled: ModelProgram | None = None
-    """Of passes that leave rows for another network and give back logits; the general program leaves none."""
-    values: int = 0
-    """Least probability that meets a value; 0: all values are loaded."""
 
 
 class Place(Protocol):
@@ -113,8 +96,11 @@ class Pair:
         digests: SHA-256 of the files of both.
         target, draft: compile and place the models; no draft: only autoregressive decoding.
         parameters: of the target.
+        vocab: tokens of both.
         chat: the target's chat template, where it has one.
         skips: the target's passes load no weights that meet only zeros.
+        tokenizer: of both; None: only token ids are known.
+        int4: compiles the target's int4 copy beside it.
         one_pass: gives the drafter that was trained on the target's hidden rows, where there is one; the first call
             makes it.
     """
@@ -130,13 +116,58 @@ class Pair:
     target: Place
     draft: Place | None
     parameters: int
+    vocab: int = 0
     chat: Chat | None = None
     skips: bool = False
+    tokenizer: Tokenizer | None = None
+    int4: Int4Copy | None = None
     one_pass: Callable[[], OnePassSource] | None = None
 
     def decode(self, ids: Sequence[int], before: Sequence[int] = ()) -> str:
         """Text of token ids behind others, special tokens left out."""
         return self.words.text(ids, before)
+
+    def datastore(self, corpus: str) -> Datastore:
+        """Texts to draft from, in the tokens of the pair; the first call makes it.
+
+        Raises:
+            CacheError: it cannot be kept.
+            InputError: there is no text to make it of, or no tokenizer.
+        """
+        return open_datastore(self.name, self.known_tokenizer, corpus).datastore
+
+    def drafting_among(self, count: int | None) -> tuple[Pair, np.ndarray | None]:
+        """The pair whose draft, and int4 copy, choose among the ``count`` most frequent tokens, and these tokens; None:
+        as it is.
+
+        Raises:
+            CacheError, InputError: as of :meth:`datastore`; there are not so many tokens.
+        """
+        if count is None:
+            return self, None
+        tokens = frequent_tokens(self.datastore("all"), count, self.vocab)
+        draft = self.draft.choosing(tokens) if isinstance(self.draft, _Imported) else self.draft
+        return replace(self, draft=draft, int4=self.int4 and self.int4.choosing(tokens)), tokens
+
+    def skipped_layers(self, target: Placed) -> tuple[int, ...]:
+        """Layers of the target that are best left out in drafting, found once on text that calibrates imports.
+
+        Raises:
+            CacheError: they cannot be kept.
+            InputError: this Python lacks its own sources or documentation.
+        """
+        return skipped_layers(target, self.name, [self.encode(text) for text in default_texts("calibration").values()])
+
+    @property
+    def known_tokenizer(self) -> Tokenizer:
+        """The tokenizer.
+
+        Raises:
+            InputError: there is none.
+        """
+        if self.tokenizer is None:
+            raise InputError(f"a datastore is made with a tokenizer, which {self.name} lacks: take another --method")
+        return self.tokenizer
 
 
 @cache
@@ -152,6 +183,7 @@ def bundled_pair(name: str = SMALL, weights: str | None = None, *, skip_zeros: b
     pair = resolve_pair(name)
     models = {role: _with_weights(text.bundled_model(role, pair), weights, f"the bundled {role}")
               for role in ("target", "draft")}
+    int4 = Int4Copy(models["target"], pair)
     if skip_zeros:
         models["target"] = _skipping(models["target"])
     target, draft = (_Imported(MODELS_FOLDER / pair / FILES[role], model, shown=role, bundled=True)
@@ -161,7 +193,9 @@ def bundled_pair(name: str = SMALL, weights: str | None = None, *, skip_zeros: b
         name=pair, positions=models["target"].network.graph.text_positions, ends=frozenset(models["target"].ends),
         encode=encode, go_on=encode, plain=encode, words=text.bundled_detokenizer(pair),
         digests=tuple(model.sha256 for model in models.values()), target=target, draft=draft,
-        parameters=models["target"].network.graph.parameters, skips=skip_zeros)
+        parameters=models["target"].network.graph.parameters, skips=skip_zeros, tokenizer=text.bundled_tokenizer(pair),
+        vocab=models["target"].network.graph.vocab,
+        int4=int4)
 
 
 def _with_weights(file: ModelFile, weights: str | None, what: str) -> ModelFile:
@@ -246,6 +280,7 @@ def _one_pass(name: str, target: ModelFile) -> OnePassSource:
 def _pair(target: Path, file: ModelFile, name: str, draft: Path | None, weights: str | None,
           skip_zeros: bool) -> Pair:
     """``name``: of the target, as the report shows it."""
+    int4 = Int4Copy(file, name)
     file = _skipping(file) if skip_zeros else file
     graph, tokenizer = file.network.graph, _tokenizer(file, target, "--model")
     other = None
@@ -268,7 +303,8 @@ def _pair(target: Path, file: ModelFile, name: str, draft: Path | None, weights:
         name=name, positions=graph.text_positions, ends=frozenset(file.ends), encode=encode, go_on=go_on,
         plain=partial(encode, begins=False), words=detokenizer(tokenizer), chat=file.chat, parameters=graph.parameters,
         digests=(file.sha256, *((other.sha256,) if other else ())), target=_Imported(target, file, shown=name),
-        draft=_Imported(draft, other, shown=draft.name) if draft and other else None, skips=skip_zeros)
+        draft=_Imported(draft, other, shown=draft.name) if draft and other else None, skips=skip_zeros,
+        tokenizer=tokenizer, int4=int4, vocab=graph.vocab)
 
 
 def _behind(prefix: tuple[int, ...], ids: list[int]) -> list[int]:
@@ -285,6 +321,15 @@ class _Imported:
         self.kept: dict[tuple[Config, int, bool, bool, int, int, int | None, tuple[int, int] | None, Pages | None,
                               int, Halves | None, int, Lender | None, int | None, int, bool, Branching | None],
                         Placed] = {}
+        self.others: dict[bytes, _Imported] = {}
+        """By the tokens that they choose among."""
+
+    def choosing(self, tokens: np.ndarray) -> _Imported:
+        """The model whose logits are those of some tokens."""
+        key = tokens.tobytes()
+        if key not in self.others:
+            self.others[key] = _Imported(self.path, choosing(self.file, tokens), shown=self.shown, bundled=self.bundled)
+        return self.others[key]
 
     def __call__(self, config: Config, base: int, general: bool = False, looped: bool = False, batch: int = 1,
                  rows: int | None = None, prefill: int | None = 0, pruning: Pruning | None = None, lend: int = 0,

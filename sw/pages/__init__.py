@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from gemmule.sw.decoding.methods import METHODS
 from gemmule.sw.pages.architectures import architectures_page
 from gemmule.sw.pages.code_map import code_map_page
 from gemmule.sw.pages.command_line import command_line_page
@@ -16,7 +17,7 @@ from gemmule.sw.pages.configuration import configuration_page
 from gemmule.sw.pages.isa import isa_page
 from gemmule.sw.pages.memory_map import memory_svg
 from gemmule.sw.pages.mesh import mesh_svg
-from gemmule.sw.pages.methods import methods_page
+from gemmule.sw.pages.methods import method_page, methods_page
 from gemmule.sw.pages.mutants import mutants_page
 from gemmule.sw.pages.registers import registers_page
 from gemmule.sw.pages.schemas import schema_text
@@ -32,6 +33,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/configuration.md": configuration_page,
     "docs/isa.md": isa_page,
     "docs/methods.md": methods_page,
+    **{f"docs/decoding/{name}.md": partial(method_page, name) for name in METHODS},
     "docs/mutants.md": mutants_page,
     "docs/registers.md": registers_page,
     "docs/img/system.svg": system_svg,

@@ -36,7 +36,7 @@ from gemmule.sw.prompts import choose
 from gemmule.sw.prompts.choose import LICENCE, Prompt, digest
 from gemmule.sw.prompts.copies import FILE as COPIES
 from gemmule.sw.prompts.copies import load_copies
-from gemmule.sw.prompts.corpus import Corpus, Document, load_corpus
+from gemmule.sw.text.corpus import Corpus, Document, load_corpus
 
 __all__ = ["CALIBRATION", "choose_categories", "load_categories"]
 

@@ -6,7 +6,7 @@
 They are kept in ``completion.json``, so that everybody measures on the same text: the library differs between Python
 versions. The rule that chose them knows no results:
 
-* Files: the held-out split of the corpus (``gemmule.sw.prompts.corpus``), in the order of their paths' hashes.
+* Files: the held-out split of the corpus (``gemmule.sw.text.corpus``), in the order of their paths' hashes.
 * Files take turns. Each gives its first lines in its first turn, later the lines that its hash order of line numbers
   names next; 2 to 8 whole lines, as many as the hash says.
 * Left out: beginnings in a blank line, lines of an earlier prompt, text that a file of the other splits holds.
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from gemmule.io.files import write_atomically
-from gemmule.sw.prompts.corpus import Corpus, load_corpus
+from gemmule.sw.text.corpus import Corpus, load_corpus
 
 __all__ = ["COUNT", "FILE", "LICENCE", "Prompt", "choose", "digest", "load"]
 

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from gemmule.io.files import write_atomically
-from gemmule.sw.prompts.corpus import Corpus, load_corpus
 from gemmule.sw.prompts.functions import MOST_EDITS, Function, functions_of, joined, name_pool, rename, renamings
+from gemmule.sw.text.corpus import Corpus, load_corpus
 
 __all__ = ["Copy", "choose_copies", "fitting", "load_copies", "similarity"]
 

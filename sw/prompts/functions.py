@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gemmule.sw.prompts.corpus import Document
+from gemmule.sw.text.corpus import Document
 
 __all__ = ["Function", "copy_of", "functions_of", "joined", "name_pool", "rename", "renamings"]
 

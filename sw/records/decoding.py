@@ -208,6 +208,7 @@ class BenchRow(BaseModel):
     temperature: float
     num_speculative_tokens: int
     verify: Literal["greedy", "match", "rejection"]
+    warm: bool = Field(default=False, description="the method kept what it learned from one prompt to the next")
     prompts: int
     equal_to_ar: int | None = Field(
         description="texts with exactly the tokens of ar; null if only the distribution must be the same")
@@ -226,6 +227,8 @@ class BenchRow(BaseModel):
     acceptance: float = Field(description="accepted tokens divided by drafted tokens")
     acceptance_by_position: list[float] = Field(
         description="accepted share at each position, among drafts whose predecessors were accepted")
+    calls_reduced: float = Field(
+        default=0.0, description="share of the steps of ar that its own steps save, prompt excluded")
     target_calls: int
     draft_calls: int
     extra_parameters: int = Field(description="weights that the method needs beside the target's, embeddings included")
@@ -275,6 +278,27 @@ class PassCosts(BaseModel):
     cached: int = Field(description="tokens behind which the passes are")
     cycles: list[float] = Field(description="of a pass over 1, 2, 3, .. rows, as many as it takes at most")
     rows: int = Field(description="most rows that cost at most 1.03 times one row")
+class Overview(BaseModel):
+    """A method on all prompts, with its worst category."""
+
+    method: str
+    num_speculative_tokens: int
+    temperature: float
+    verify: str
+    warm: bool
+    prompts: int
+    lossless: bool | None = Field(description="every text has exactly the tokens of ar; null: not to be compared")
+    speedup_over_ar: float
+    speedup_median: float
+    speedup_without_loops: float | None
+    speedup_min: float
+    slower_than_ar: float
+    worst_category: str
+    worst_speedup: float = Field(description="mean of that category")
+    tokens_per_step: float
+    calls_reduced: float
+    extra_parameters: int
+    draft_cycle_share: float
 
 
 class BenchPrompt(BaseModel):
@@ -310,6 +334,7 @@ class Bench(Record):
     best: list[BestLength] = Field(description="for each method with several draft lengths, by category")
     pass_costs: list[PassCosts] = Field(
         default_factory=list, description="of the target, behind contexts from the shortest prompt to the longest text")
+    overview: list[Overview] = Field(default_factory=list, description="a row a method, the fastest first")
     resident: Resident
     prompts: list[BenchPrompt]
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from gemmule.sw.records.record import Record
 
-__all__ = ["CacheClear", "CacheShow", "Cosim", "Disasm", "Fuzz", "Mutate", "Synth", "Verilog"]
+__all__ = ["CacheClear", "CacheShow", "Cosim", "DatastoreOutput", "Disasm", "Fuzz", "Mutate", "Synth", "Verilog"]
 
 
 class Cosim(Record):
@@ -126,6 +126,17 @@ class Disasm(Record):
 
     commands: int
     listing: list[str]
+
+
+class DatastoreOutput(Record):
+    """`gemmule datastore`: texts to draft from."""
+
+    model: str
+    corpus: str
+    tokens: int
+    bytes: int = Field(description="of the file")
+    path: str
+    digest: str = Field(description="SHA-256 of the tokens")
 
 
 class Kept(BaseModel):

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["print_bench"]
+__all__ = ["print_bench", "print_overview"]
 
 Row = dict[str, Any]
 Columns = dict[str, Callable[[Row], str]]
@@ -23,7 +23,7 @@ LEGEND = (
 BATCH_LEGEND = "; batch: throughput relative to the same prompts one at a time"
 CASE: Columns = {
     "category": lambda r: str(r["category"]),
-    "method": lambda r: r["method"] + ("" if r["verify"] == "greedy" else f" {r['verify']}"),
+    "method": lambda r: r["method"] + " warm" * r["warm"] + ("" if r["verify"] == "greedy" else f" {r['verify']}"),
     "drafts": lambda r: str(r["num_speculative_tokens"]),
     "T": lambda r: f"{r['temperature']:g}",
 }
@@ -50,8 +50,8 @@ CAUSES: Columns = {
 """What the speed-up comes from."""
 
 
-def _table(rows: Sequence[Row], columns: Columns) -> Table:
-    table = Table(box=None, pad_edge=False)
+def _table(rows: Sequence[Row], columns: Columns, *, close: bool = False) -> Table:
+    table = Table(box=None, pad_edge=False, collapse_padding=close)
     for head in columns:
         table.add_column(head, justify="left" if head in ("category", "method") else "right")
     for row in rows:
@@ -77,3 +77,28 @@ def print_bench(console: Console, rows: Sequence[Row], best: Sequence[Row], cost
             f"behind {one['cached']:,} tokens a pass over {one['rows']} of at most {most} rows costs no more than 1.03 "
             f"of one row, over {most} rows {one['cycles'][-1] / one['cycles'][0]:.3f}", markup=False)
     console.print(LEGEND + BATCH_LEGEND * batched, markup=False, style="dim")
+
+
+OVERVIEW: Columns = {
+    "method": lambda r: r["method"] + f" {r['num_speculative_tokens']}" * (r["num_speculative_tokens"] > 0)
+    + " warm" * r["warm"] + f" T {r['temperature']:g} {r['verify']}" * (r["temperature"] > 0),
+    "equal": lambda r: {True: "all", False: "NO", None: "-"}[r["lossless"]],
+    "mean": lambda r: f"{r['speedup_over_ar']:.2f}x",
+    "median": lambda r: f"{r['speedup_median']:.2f}x",
+    "worst": lambda r: f"{r['worst_speedup']:.2f}x",
+    "category": lambda r: str(r["worst_category"]),
+    "tokens": lambda r: f"{r['tokens_per_step']:.2f}",
+    "saved": lambda r: f"{r['calls_reduced']:.0%}",
+    "weights": lambda r: f"{r['extra_parameters'] / 1e6:.2f} M" if r["extra_parameters"] else "-",
+    "draft": lambda r: f"{r['draft_cycle_share']:.0%}",
+}
+OVERVIEW_LEGEND = (
+    "method: with the tokens that it drafts per step; equal: every text has the tokens of ar; mean, median: speed-up "
+    "over ar on prompts, prompt and host included; worst: mean of the worst category; tokens: per step; saved: steps "
+    "of ar that need no pass; weights: beside the target's; draft: share of cycles for drafting")
+
+
+def print_overview(console: Console, rows: Sequence[Row]) -> None:
+    """Print a row a method, within 80 columns, and the meaning of the columns."""
+    console.print(_table(rows, OVERVIEW, close=True))
+    console.print(OVERVIEW_LEGEND, markup=False, style="dim")

@@ -14,7 +14,7 @@ __all__ = ["bench_page"]
 def _name(row: dict[str, Any]) -> str:
     drafts = f" {row['num_speculative_tokens']}" if row["num_speculative_tokens"] else ""
     drawn = f", T {row['temperature']:g}, {row['verify']}" if row["temperature"] else ""
-    return f"{row['method']}{drafts}{drawn}"
+    return f"{row['method']}{drafts}{' warm' * row['warm']}{drawn}"
 
 
 def _speedups(rows: Sequence[dict[str, Any]]) -> Table:

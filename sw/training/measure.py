@@ -29,8 +29,8 @@ from gemmule.compiler.quantize.accuracy import layer_outputs, predictor
 from gemmule.compiler.quantize.network import quantize_network
 from gemmule.sw.models.bundled import bundled_file
 from gemmule.sw.prompts import copies
-from gemmule.sw.prompts.corpus import Document, load_corpus
 from gemmule.sw.text.byte_level import EOS_ID, encode, load_tokenizer
+from gemmule.sw.text.corpus import Document, load_corpus
 from gemmule.sw.training.data.packages import SECOND, choose, read_package
 from gemmule.sw.training.data.tokenizer import token_stream
 from gemmule.sw.training.networks.export import write_json

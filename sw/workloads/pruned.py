@@ -32,6 +32,7 @@ class Untimed:
     max_rows: int = 1 << 16
     batch: int = 1
     lends: None = None
+    pool: int = 0
 
     @property
     def max_positions(self) -> int:

@@ -44,13 +44,13 @@ class GeneralBench:
     def cache(self, layers: tuple[int, int]) -> Cache:
         """The interpreter's, of these layers."""
         if layers not in self.caches:
-            self.caches[layers] = Cache(layer_part(self.network, *layers).graph)
+            self.caches[layers] = Cache(layer_part(self.network, layers).graph)
         return self.caches[layers]
 
     def entry(self, rows: Rows) -> np.ndarray:
         """The residual stream before the first layer of the pass, int64 [rows, columns]."""
         found: dict[str, np.ndarray] = {}
-        part = layer_part(self.network, 0, 0)
+        part = layer_part(self.network, (0, 0))
         IntegerInterpreter(part).forward(replace(rows, hidden=None), Cache(part.graph), found.__setitem__)
         value = found[self.names[0]]
         return value if rows.hidden is None else np.where(
@@ -58,7 +58,7 @@ class GeneralBench:
 
     def forward(self, rows: Rows, layers: tuple[int, int], wanted: Answers) -> int:
         """One pass; every answer must be the interpreter's. Returns its cycles."""
-        part, cache = layer_part(self.network, *layers), self.cache(layers)
+        part, cache = layer_part(self.network, layers), self.cache(layers)
         cached = [cache.length(i) for i in range(self.program.batch)]
         seen: dict[str, np.ndarray] = {}
         logits = IntegerInterpreter(part).forward(rows, cache, seen.__setitem__, {self.names[0]: self.entry(rows)})

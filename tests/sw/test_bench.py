@@ -14,6 +14,7 @@ from gemmule.sw.benches.bench import Case, measure
 from gemmule.sw.benches.finished import Finished
 from gemmule.sw.benches.rows import best_of, rows_of
 from gemmule.sw.benches.theory import theory
+from gemmule.sw.datastore import kept
 from gemmule.sw.decoding.generation import loops
 from gemmule.sw.decoding.methods import METHODS
 from gemmule.sw.decoding.noise import Noise
@@ -182,6 +183,48 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: py
     assert "batch: throughput relative" in " ".join(capsys.readouterr().out.split())
 
 
+def test_all_methods_in_one_table(monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+                                  capsys: pytest.CaptureFixture) -> None:
+    """What the bundled pair has, each with its own number of drafts; warm rows beside cold ones; Spec-Bench's lines."""
+    Path(tmp_path / "prompts.txt").write_text("a = [1, 2, 3]\n---\n" * 3)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(kept, "texts_of", lambda corpus: ["a = [1, 2, 3]\nb = [4, 5]\n"])
+    monkeypatch.setenv("GEMMULE_CACHE", str(tmp_path / "cache"))
+    arguments = ["bench", "--model", "small", "--prompt-file", "prompts.txt", "--method", "all", "--warm",
+                 "--max-new-tokens", "12", "--skip-layers", "1", "--resume", "runs.jsonl", "--json", "bench.json",
+                 "--jsonl", "spec.jsonl"]
+    assert run(monkeypatch, *arguments) == 0
+    record = json.loads(Path("bench.json").read_text())
+    expected = [(name, warm) for name, one in METHODS.items() if not one.needs_one_pass
+                for warm in ((False, True) if one.warm else (False,))]
+    rows = {(row["method"], row["warm"]): row for row in record["overview"]}
+    assert set(rows) == set(expected)
+    assert all(row["lossless"] for row in rows.values())
+    means = [row["speedup_over_ar"] for row in record["overview"]]
+    assert means == sorted(means, reverse=True)
+    assert (rows["ar", False]["speedup_over_ar"], rows["ar", False]["calls_reduced"]) == (1, 0)
+    assert rows["draft", False]["num_speculative_tokens"] == 5
+    assert rows["int4-self", False]["extra_parameters"] > 1e6
+    assert rows["suffix", True]["tokens_per_step"] > rows["suffix", False]["tokens_per_step"], "the same prompt again"
+    assert " ".join(capsys.readouterr().out.split()).count("suffix 15 warm") == 1
+    lines = [json.loads(line) for line in Path("spec.jsonl").read_text().splitlines()]
+    assert len(lines) == 3 * len(expected)
+    texts = {tuple(line["choices"][0]["turns"]) for line in lines}
+    assert len(texts) == 1
+    for line in lines:
+        (choice,) = line["choices"]
+        assert sum(choice["accept_lengths"]) >= choice["new_tokens"][0] == 12
+        assert len(choice["accept_lengths"]) == choice["decoding_steps"][0]
+    times = {(line["model_id"], line["question_id"]): line["choices"][0]["wall_time"][0] for line in lines}
+    plain = sum(times["small-ar", number] for number in (1, 2, 3))
+    (row,) = (row for row in record["rows"] if row["method"] == "ar")
+    assert plain == pytest.approx(row["cycles_per_token"] * row["tokens"] / 1e9)
+    done = Path("runs.jsonl").read_text().splitlines()
+    Path("runs.jsonl").write_text("\n".join(done[:2] + done[3:-1]) + "\n")  # one prompt and one warm method less
+    assert run(monkeypatch, *arguments) == 0
+    assert json.loads(Path("bench.json").read_text()) == record
+
+
 def test_other_settings_are_not_taken(tmp_path: Path) -> None:
     file = tmp_path / "runs.jsonl"
     made = []
@@ -202,6 +245,9 @@ def test_other_settings_are_not_taken(tmp_path: Path) -> None:
     (["--temperature", "-1"], "--temperature must be 0 or from 0.001"),
     (["--verify", "match"], "--verify match needs --temperature above 0"),
     (["--batch", "17"], "--batch must be from 1 to 16, not 17"),
+    (["--batch", "2", "--warm"], "--warm takes prompts one by one, not a --batch: drop one of the two"),
+    (["--batch", "2", "--jsonl", "x"], "--jsonl takes prompts one by one, not a --batch: drop one of the two"),
+    (["--num-speculative-tokens", "0"], "--num-speculative-tokens must be from 1 to 15"),
     (["--batch", "2", "--launch", "step"], "--launch step takes one text a launch, not --batch 2: drop one"),
     (["--category", "poems"], "--category must be one of completion, copy"),
     (["--prompt-file", "/none"], "--prompt-file /none must name a file that can be read"),

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from gemmule.sw.prompts.corpus import load_corpus
 from gemmule.sw.prompts.requests import FILE
+from gemmule.sw.text.corpus import load_corpus
 from gemmule.sw.training.drafters.packed import BLOCK, Shape, dequantise, quantised_bytes, read_pack, write_pack
 from gemmule.sw.training.drafters.page import predicted
 from gemmule.sw.training.drafters.prompts import ABOUT_PASSAGES, requests_about

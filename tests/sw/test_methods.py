@@ -12,15 +12,21 @@ import pytest
 
 from gemmule.compiler.compile import compile_network
 from gemmule.compiler.ir import Network, Rows
+from gemmule.compiler.place import round_up
+from gemmule.compiler.programs.beside import compile_in_cache
+from gemmule.compiler.quantize.narrow import narrowed
 from gemmule.config import load_config
+from gemmule.sw.datastore.datastore import DEPTH, Datastore
+from gemmule.sw.datastore.suffix_array import suffix_array
 from gemmule.sw.decoding.asking import alone, together
+from gemmule.sw.decoding.chains import SelfDraft
 from gemmule.sw.decoding.context import OVERFLOWS
 from gemmule.sw.decoding.generate import Conversation, generate
 from gemmule.sw.decoding.generation import Generation
 from gemmule.sw.decoding.lengths import LENGTHS
 from gemmule.sw.decoding.methods import DRAFT, METHODS, Option, Request
 from gemmule.sw.decoding.methods.ar import Autoregressive
-from gemmule.sw.decoding.methods.layerskip import EarlyExit
+from gemmule.sw.decoding.methods.jacobi import Jacobi
 from gemmule.sw.decoding.methods.pld import PromptLookup
 from gemmule.sw.decoding.noise import Noise
 from gemmule.sw.decoding.sampling import Sampling
@@ -39,6 +45,8 @@ from tests.compiler.integer_networks import Sizes, random_network
 
 SEED = 20261126
 CONFIG = load_config("edge")
+BESIDE = 1 << 19
+"""Bytes behind a target for its int4 copy."""
 SIZES = Sizes(family="llama", hidden=48, inner=100, heads=4, kv_heads=2, head_dim=24, layers=3, vocab=41, positions=60)
 PROMPTS = ([3, 1, 4, 1, 5], [7, 7], [2, 9, 2, 9, 2, 9], [40])
 FREE = [name for name, one in METHODS.items() if not one.needs_one_pass]
@@ -56,16 +64,38 @@ def model(name: str = TARGET, salt: int = 0, **options: int | bool) -> LoadedMod
     """Each is compiled once: texts have caches of their own, and begin with empty ones."""
     options = {"rows": 8, "tokens": True, "general": True} | options
     program = compile_network(network(salt), CONFIG, **options)  # type: ignore[arg-type]
-    return LoadedModel(name, program, program.fill(network(salt)), open_device("model", CONFIG, program.size))
+    return LoadedModel(name, program, program.fill(network(salt)), open_device("model", CONFIG, program.size + BESIDE))
+
+
+@cache
+def int4_copy(target: LoadedModel) -> LoadedModel | None:
+    """Of a target whose cache stands in order, behind it on the same device."""
+    if target.program.pool:
+        return None
+    narrow, base = narrowed(network()), round_up(target.program.size, 1 << 12)
+    program = compile_in_cache(narrow, target.program, rows=1, base_address=base, general=True)
+    if isinstance(target, InterpretedModel):
+        return InterpretedModel(DRAFT, narrow, program, target.timer, whole=target).in_cache_of(target)
+    return LoadedModel(DRAFT, program, program.fill(narrow), target.device).in_cache_of(target)
+
+
+@cache
+def datastore(corpus: str) -> Datastore:
+    """Random tokens, a separator behind every thirty, in which most runs of two stand."""
+    tokens = np.random.default_rng(SEED).integers(SIZES.vocab, size=9000).astype(np.uint16)
+    tokens[29::30] = SIZES.vocab
+    return Datastore(tokens, suffix_array(tokens, DEPTH), SIZES.vocab, corpus)
 
 
 def talk(method: str, target: LoadedModel, draft: LoadedModel, rule: Rule, ledger: Ledger, *, count: int = 3,
          overflow: str = "stop", kv: TextKV | None = None) -> Conversation:
     way = METHODS[method]
     kv = target.charging(ledger).kv() if kv is None else kv
+    copied = int4_copy(target) if way.needs_int4 else None
     request = Request(draft=draft.charging(ledger), target=target.charging(ledger, DRAFT), cache=kv,
                       lengths=LENGTHS["constant"](count if way.drafts else 0), ends=frozenset(), rule=rule,
-                      host=CONFIG.host, options=way.values({}))
+                      host=CONFIG.host, options=way.values({}), datastore=datastore,
+                      int4=copied and copied.charging(ledger), skipping=lambda: (1,))
     return Conversation(target, way.make(request), ledger, rule=rule, overflow=OVERFLOWS[overflow], kv=kv)
 
 
@@ -146,7 +176,7 @@ def test_an_early_exit_of_all_layers_is_always_right(models: tuple[LoadedModel, 
     target, _ = models
     ledger = Ledger(CONFIG)
     kv = target.charging(ledger).kv()
-    drafter = EarlyExit(target.charging(ledger, DRAFT), kv, SIZES.layers, LENGTHS["constant"](3), GREEDY)
+    drafter = SelfDraft(target.charging(ledger, DRAFT), kv, 3, GREEDY, layers=[(0, SIZES.layers)])
     run = Conversation(target, drafter, ledger, kv=kv).turn(PROMPTS[0], 20)
     assert run.acceptance == 1
     assert ledger.launches[DRAFT] == run.drafted
@@ -367,6 +397,32 @@ def test_a_schedule_shortens_guesses_that_fail(models: tuple[LoadedModel, Loaded
     drafted = [count for count, _ in run.steps]
     assert drafted[0] == 5
     assert min(drafted[:-6]) < 5
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_forked_prefixes_of_a_guess_are_its_chain(models: tuple[LoadedModel, LoadedModel], rule: str) -> None:
+    """The same guesses, steps and text from more rows; each equation's answer comes from a chain of its own."""
+    target, _ = models
+    seen: list[Tree] = []
+
+    class Noted(Jacobi):
+        def propose(self, ids: list[int], budget: int) -> Tree:
+            seen.append(super().propose(ids, budget))
+            return seen[-1]
+
+        def observe(self, out: Forward, path: list[int], new: list[int]) -> None:
+            if self.forks:  # what the chain says must not be looked at
+                out = replace(out, argmax=[-1] * self.drafted + out.argmax[self.drafted:])
+            super().observe(out, path, new)
+
+    chain = generate(target, Noted(2), PROMPTS[2], 40, Ledger(CONFIG), rule=RULES[rule])
+    guesses, seen[:] = [tree.tokens for tree in seen], []
+    forks = generate(target, Noted(2, forks=True), PROMPTS[2], 40, Ledger(CONFIG), rule=RULES[rule])
+    assert (forks.tokens, forks.steps[:25]) == (chain.tokens, chain.steps[:25])
+    assert [tree.tokens for tree in seen[:25]] == guesses[:25]
+    assert {(len(tree.tokens), len(tree.extra)) for tree in seen} == {(3, 3), (2, 1), (1, 0)}
+    assert forks.ledger.device_cycles > chain.ledger.device_cycles
+    assert len(Jacobi(15, forks=True).propose([1, 2], 7).tokens) == 3, "two equations: 6 of 8 rows"
 
 
 def test_wants_are_joined() -> None:

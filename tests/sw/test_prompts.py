@@ -9,7 +9,7 @@ import pytest
 from gemmule.sw.limits import CATEGORIES
 from gemmule.sw.models.bundled_models import encode
 from gemmule.sw.prompts import categories, choose
-from gemmule.sw.prompts.corpus import Corpus, is_included, load_corpus, split_of
+from gemmule.sw.text.corpus import Corpus, is_included, load_corpus, split_of
 
 
 def same_library(record: dict) -> Corpus:

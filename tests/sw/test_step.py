@@ -90,7 +90,7 @@ def test_hidden_rows_of_every_depth(network: Network) -> None:
         assert np.array_equal(late.logits, logits)
     some = model.slots_of(out.hidden[3][[1, 3]])
     head = model.forward(Rows.chain([0, 0]).entering(some), Want(logits=True), layers=[LayerRange(first=4, count=0)])
-    part = layer_part(network, 0, 3)
+    part = layer_part(network, (0, 3))
     expected = IntegerInterpreter(part).forward(Rows.chain(text), Cache(part.graph))[[1, 3]]
     assert head.logits is not None
     assert np.array_equal(head.logits, expected)
@@ -102,7 +102,7 @@ def test_ranges_with_caches_of_their_own(network: Network) -> None:
     early, late = model.kv(), model.kv()
     drafted: list[int] = []
     waiting: list[np.ndarray] = []
-    part = layer_part(network, 0, 2)
+    part = layer_part(network, (0, 2))
     cache = Cache(part.graph)
     for token in text:
         out = model.forward(Rows.chain([token], early.length), Want(hidden=(2,)), early,

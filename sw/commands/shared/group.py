@@ -33,6 +33,7 @@ COMMANDS = {
     "synth": "Synthesise the RTL for an FPGA, place and route it.",
     "disasm": "List a compiled program or a program image.",
     "report": "Make a page with figures from a --json file.",
+    "datastore": "Make the texts that --method retrieval drafts from.",
     "cache": "Show or clear the cache.",
 }
 """Every command and its line in the list of commands. ``gemmule.sw.commands.NAME`` has a function, or a Typer

@@ -5,10 +5,10 @@ from __future__ import annotations
 from importlib import import_module
 from pathlib import Path
 
-from gemmule.sw.decoding.methods.method import DRAFT, Method, Option, Request
+from gemmule.sw.decoding.methods.method import DRAFT, VOCABULARY, Method, Option, Request
 from gemmule.sw.errors import InputError
 
-__all__ = ["DRAFT", "METHODS", "Method", "Option", "Request", "of_option"]
+__all__ = ["DRAFT", "METHODS", "VOCABULARY", "Method", "Option", "Request", "of_option"]
 
 
 def _found() -> dict[str, Method]:
@@ -23,9 +23,9 @@ def _found() -> dict[str, Method]:
         method = getattr(import_module(f"{__name__}.{path.stem}"), "METHOD", None) if path.stem != "__init__" else None
         if not isinstance(method, Method):
             continue
-        if method.name.replace("-", "_") != path.stem:
-            raise InputError(f"the method of {path.name} must be named {path.stem}, as its file is (or with - for _), "
-                             f"not {method.name}")
+        if method.file != path.stem:
+            raise InputError(f"the method of {path.name} must be named as its file is, not {method.name}: call the "
+                             f"file {method.file}.py")
         for option in method.every_option():
             if options.setdefault(option.name, option).limits != option.limits:
                 raise InputError(f"{path.name} declares {option.name} with other limits than another method: take the "

@@ -15,4 +15,7 @@ class Autoregressive(Drafter):
         return Tree.chain(ids[-1], [])
 
 
-METHOD = Method(name="ar", says="autoregressive, one token per pass", make=lambda request: Autoregressive())
+METHOD = Method(
+    name="ar",
+    cuts="nothing: every token takes a pass",
+    says="autoregressive, one token per pass", make=lambda request: Autoregressive())

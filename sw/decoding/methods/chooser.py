@@ -135,7 +135,10 @@ def _make(request: Request) -> Chooser:
 
 
 METHOD = Method(
-    name="chooser", make=_make, needs_general=True, scheduled=False,
+    name="chooser",
+    cuts="no network drafts: a step costs the rows of the pass that verifies",
+    source="Hu et al. 2024, SAM-Decoding (arXiv 2411.10666)",
+    make=_make, needs_general=True, scheduled=False, warm=suffix.WARM | recycling.WARM,
     says="suffix decoding where the last tokens stood before, and Token Recycling, in one tree",
     drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=15, help="Tokens drafted per step.",
                   otherwise="as many as a pass verifies"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gemmule.sw.decoding.chains import draft_chain
-from gemmule.sw.decoding.methods.method import DRAFT, Method, Option, Request
+from gemmule.sw.decoding.methods.method import DRAFT, VOCABULARY, Method, Option, Request
 from gemmule.sw.decoding.paced import Paced
 from gemmule.sw.decoding.tree import Tree
 from gemmule.sw.errors import InputError
@@ -74,10 +74,15 @@ class DraftModel(Paced):
 def _make(request: Request) -> DraftModel:
     if request.draft is None:
         raise InputError("--method draft needs a draft model: give --draft-model FILE, or --method ar")
+    request.check_vocabulary()
     return DraftModel(request.draft, request.lengths, request.rule, request.host, request.kept)
 
 
 METHOD = Method(
-    name="draft", says="where a small model proposes and the large one verifies", make=_make, needs_draft=True,
+    name="draft",
+    cuts="fewer layers and less width: another, smaller network",
+    source="Leviathan et al. 2023 (arXiv 2211.17192); Chen et al. 2023 (arXiv 2302.01318)",
+    says="where a small model proposes and the large one verifies", make=_make, needs_draft=True,
     verify="rejection", labels=(DRAFT,),
-    drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=5, help="Tokens drafted per step."))
+    drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=5, help="Tokens drafted per step."),
+    options=(VOCABULARY,))

@@ -125,7 +125,10 @@ def _make(request: Request) -> Lookahead:
 
 
 METHOD = Method(
-    name="lookahead", make=_make, scheduled=False,
+    name="lookahead",
+    cuts="length: a pass goes on with several positions and verifies n-grams; no pass drafts",
+    source="Fu et al. 2024 (arXiv 2402.02057)",
+    make=_make, scheduled=False,
     says="lookahead decoding, which verifies n-grams that Jacobi iterations over a window made",
     options=(
         Option(name="--lookahead-window", limits=Range(2, 60, "columns"), help="Columns of the window, W.",

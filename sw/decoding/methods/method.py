@@ -10,14 +10,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from importlib import import_module
+from keyword import iskeyword
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gemmule.sw.errors import InputError
-from gemmule.sw.limits import Decimals, Range, check_choice
+from gemmule.sw.limits import Decimals, Listed, Range, check_choice
 
 if TYPE_CHECKING:
     from gemmule.config import Host
+    from gemmule.sw.datastore.datastore import Datastore
     from gemmule.sw.decoding.lengths import Lengths
     from gemmule.sw.decoding.one_pass import OnePass
     from gemmule.sw.decoding.tree import Drafter
@@ -26,12 +28,18 @@ if TYPE_CHECKING:
     from gemmule.sw.device.runtime import LoadedModel
     from gemmule.sw.kv.text import TextKV
 
-__all__ = ["DRAFT", "Method", "Option", "Request"]
+__all__ = ["DRAFT", "VOCABULARY", "Method", "Option", "Request", "file_of"]
 
 RESERVED = ("always", "never", "all")
 """Words that `gemmule bench` has for something else."""
 DRAFT = "draft"
 """Name under which the passes of a method's own drafting are charged."""
+
+
+def file_of(name: str) -> str:
+    """The file of a method: words of its name joined by _, and one behind a word of Python's own or of its library's.
+    """
+    return name.replace("-", "_") + "_" * (iskeyword(name) or name == "self")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,14 +48,15 @@ class Option:
 
     Attributes:
         name: on the command line.
-        limits: integers or decimals from and to, or words; of words the first is the default where none is named.
+        limits: integers or decimals from and to, a list of numbers, or words; of words the first is the default where
+            none is named.
         default: None: the method finds one (``otherwise`` says which).
         help: what it means, a sentence.
         otherwise: the default in words.
     """
 
     name: str
-    limits: Range | Decimals | tuple[str, ...]
+    limits: Range | Decimals | Listed | tuple[str, ...]
     help: str
     default: float | str | None = None
     otherwise: str = ""
@@ -72,6 +81,12 @@ class Option:
         return check_choice(self.name, value, limits) if isinstance(limits, tuple) else limits.check(self.name, value)
 
 
+VOCABULARY = Option(
+    name="--draft-vocabulary", limits=Range(16, 1 << 20, "tokens"), otherwise="all tokens",
+    help="Tokens that the draft chooses among, the most frequent ones: its logits layer has so many rows.")
+"""Of methods whose drafts pay for a head of their own."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """What a drafter may be made of.
@@ -87,6 +102,9 @@ class Request:
         options: values of the method's own options, by key, defaults included.
         kept: whether KV caches keep their rows from pass to pass.
         one_pass: the drafter that was trained for the target; None where there is none.
+        skipping: finds which of the target's layers are best left out in drafting; None where nobody does.
+        int4: the target's int4 copy, whose passes go on in the target's cache; None where there is none.
+        datastore: gives the texts of a corpus in the target's tokens; None where there are none.
         memory: what the method keeps from text to text of a session that are decoded the same way.
         curve: what passes of the target cost; None: nobody knows beforehand.
     """
@@ -101,8 +119,21 @@ class Request:
     options: Mapping[str, Any] = field(default_factory=dict)
     kept: bool = True
     one_pass: OnePass | None = None
+    skipping: Callable[[], tuple[int, ...]] | None = None
+    int4: LoadedModel | None = None
+    datastore: Callable[[str], Datastore] | None = None
     memory: dict[str, Any] = field(default_factory=dict)
     curve: CostCurve | None = None
+
+    def check_vocabulary(self) -> None:
+        """Whether drafts may choose among some tokens.
+
+        Raises:
+            InputError: they are drawn, or end by confidence, which takes the weights of all tokens.
+        """
+        if self.options.get(VOCABULARY.key) and not self.rule.want(1, self.lengths.needs_confidence).plain:
+            raise InputError(f"{VOCABULARY.name} takes greedy drafts: use --temperature 0 without --draft-lengths "
+                             "confidence, or drop it")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,10 +148,14 @@ class Method:
         options: others of its own.
         needs_draft: whether a draft model proposes; its weights count as the method's.
         needs_one_pass: whether the drafter proposes that was trained on the target's hidden rows.
+        needs_int4: whether the target's int4 copy drafts.
         needs_general: whether the target runs some of its layers, or gives other answers than tokens.
         scheduled: whether a schedule can say how many tokens a step drafts: those of trees stand in no order in which
             they are accepted.
         verify: how drawn tokens are verified unless said: ``match`` or ``rejection``.
+        warm: values of its options with which it keeps what it learned from one text to the next.
+        cuts: what makes its drafts cheaper than passes of the target: layers, width, length or no passes; for docs.
+        source: of the idea, for docs.
         labels: names under which its own passes are charged, beside the target's.
 
     Raises:
@@ -135,17 +170,26 @@ class Method:
     needs_draft: bool = False
     needs_general: bool = False
     needs_one_pass: bool = False
+    needs_int4: bool = False
     scheduled: bool = True
     verify: str = "match"
+    warm: Mapping[str, Any] = field(default_factory=dict)
+    cuts: str = ""
+    source: str = ""
     labels: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(r"[a-z][a-z0-9_-]*", self.name) or self.name in RESERVED:
-            raise InputError(f"a method's name must be lower-case letters, digits, _ and -, and none of "
+        if not re.fullmatch(r"[a-z][a-z0-9-]*", self.name) or self.name in RESERVED:
+            raise InputError(f"a method's name must be lower-case letters, digits and -, and none of "
                              f"{', '.join(RESERVED)}, not {self.name!r}")
         for option in self.every_option():
             if option.default is not None:
                 option.check(option.default)
+
+    @property
+    def file(self) -> str:
+        """Of its module, without the suffix."""
+        return file_of(self.name)
 
     @property
     def digest(self) -> str:

@@ -103,7 +103,10 @@ def _make(request: Request) -> NGram:
 
 
 METHOD = Method(
-    name="ngram", make=_make,
+    name="ngram",
+    cuts="no network drafts: a step costs the rows of the pass that verifies",
+    source="llama.cpp's lookup decoding",
+    make=_make, warm={"ngram_dynamic": "on"},
     says="an n-gram model learned on the fly, which proposes a chain of what followed the last tokens in most cases",
     drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=15, help="Tokens drafted per step.",
                   otherwise="as many as a pass verifies"),

@@ -161,6 +161,8 @@ OPTIONS = (
 
 METHOD = Method(
     name="parallel", says="a trained drafter that proposes a tree in one pass, from the target's hidden rows",
+    cuts="fewer layers, and length: all drafts in one pass of a small network",
+    source="An et al. 2025, PARD (arXiv 2504.18583)",
     make=_make, needs_one_pass=True, scheduled=False, labels=(DRAFT,),
     drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=15, help="Tokens drafted per step.",
                   otherwise="as many as a pass verifies"),

@@ -90,7 +90,10 @@ def _make(request: Request) -> PromptLookup:
 
 
 METHOD = Method(
-    name="pld", says="prompt lookup, which proposes what followed an earlier occurrence of the last tokens", make=_make,
+    name="pld",
+    cuts="no network drafts: a step costs the rows of the pass that verifies",
+    source="Saxena 2023, prompt-lookup-decoding",
+    says="prompt lookup, which proposes what followed an earlier occurrence of the last tokens", make=_make,
     drafts=Option(name="--prompt-lookup-num-tokens", limits=DRAFTS, default=10, help="Tokens drafted per step.",
                   otherwise="10, or as many as a pass verifies"),
     options=(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gemmule.sw.device.cost_curve import CostCurve
     from gemmule.sw.step import Forward, Want
 
-__all__ = ["CHANCES", "METHOD", "OPTIONS", "Recycling", "Table", "table_of"]
+__all__ = ["CHANCES", "METHOD", "OPTIONS", "WARM", "Recycling", "Table", "table_of"]
 
 CHANCES = (0.5, 0.12, 0.06, 0.04, 0.03, 0.02, 0.015, 0.01)
 """How often the entries of a token's row were what followed."""
@@ -121,9 +121,14 @@ OPTIONS = (
     Option(name="--recycling-keep", limits=("off", "on"), default="off",
            help="Whether the next request begins with the table."))
 """Of the table."""
+WARM = {"recycling_keep": "on"}
+"""Values with which the table is kept."""
 
 METHOD = Method(
-    name="recycling", make=_make, needs_general=True, scheduled=False,
+    name="recycling",
+    cuts="no network drafts: a step costs the rows of the pass that verifies",
+    source="Luo et al. 2024 (arXiv 2408.08696)",
+    make=_make, needs_general=True, scheduled=False, warm=WARM,
     says="Token Recycling, which proposes a tree of what the target last found likely behind each token",
     drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=15, help="Tokens drafted per step.",
                   otherwise="as many as a pass verifies"),

@@ -26,7 +26,7 @@ from gemmule.sw.limits import DRAFTS, Decimals, Range
 if TYPE_CHECKING:
     from gemmule.sw.step import Forward
 
-__all__ = ["METHOD", "OPTIONS", "Earlier", "Suffix", "Texts", "texts_of"]
+__all__ = ["METHOD", "OPTIONS", "WARM", "Earlier", "Suffix", "Texts", "texts_of"]
 
 Follow = Callable[[Node], list[tuple[int, float, Node]]]
 
@@ -151,9 +151,14 @@ OPTIONS = (
     Option(name="--suffix-decoding-max-cached-requests", limits=Range(0, 10_000, "texts"), default=0,
            help="Texts of earlier requests that are looked up, too."))
 """Of what is looked up."""
+WARM = {"suffix_decoding_max_cached_requests": 10_000}
+"""Values with which earlier texts are kept."""
 
 METHOD = Method(
-    name="suffix", make=_make, scheduled=False,
+    name="suffix",
+    cuts="no network drafts: a step costs the rows of the pass that verifies",
+    source="Oliaro et al. 2024, SuffixDecoding (arXiv 2411.04975)",
+    make=_make, scheduled=False, warm=WARM,
     says="suffix decoding, which proposes what followed the longest runs of last tokens, as a tree",
     drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=15, help="Tokens drafted per step.",
                   otherwise="as many as a pass verifies"),

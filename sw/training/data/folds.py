@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from gemmule.sw.prompts.corpus import Document
 from gemmule.sw.text.byte_level import EOS_ID
+from gemmule.sw.text.corpus import Document
 from gemmule.sw.training.yardstick import Tokens
 
 __all__ = ["CLASSES", "Labelled", "class_of", "label", "naive_bayes", "windows_of"]

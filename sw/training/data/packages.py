@@ -11,7 +11,7 @@ import importlib.metadata as metadata
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from gemmule.sw.prompts.corpus import Corpus, Document, read_documents, split_of
+from gemmule.sw.text.corpus import Corpus, Document, read_documents, split_of
 
 __all__ = ["EXCLUDED_FOLDERS", "SECOND", "TRAINED", "Package", "Source", "choose", "foreign", "overlap", "read_package"]
 

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from gemmule.sw.prompts.corpus import Document, byte_count, digest, load_corpus
 from gemmule.sw.prompts.functions import Function, copy_of, functions_of, joined, name_pool
 from gemmule.sw.text.byte_level import load_tokenizer
+from gemmule.sw.text.corpus import Document, byte_count, digest, load_corpus
 from gemmule.sw.training.data.packages import (
     MOST_SHARED,
     SECOND,

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from gemmule.io.files import write_atomically
-from gemmule.sw.prompts.corpus import Document
 from gemmule.sw.text.byte_level import EOS_ID, EOS_TOKEN, PAD_TOKEN, as_plain_text
+from gemmule.sw.text.corpus import Document
 
 VOCAB_SIZE = 1024
 BATCH = 256

@@ -13,8 +13,8 @@ from gemmule.compiler.importers.gguf.file import open_gguf
 from gemmule.sw.errors import InputError
 from gemmule.sw.models.gguf_tokenizer import parse_gguf_text, tokenizer_text
 from gemmule.sw.models.published import PUBLISHED, published_file
-from gemmule.sw.prompts.corpus import load_corpus
 from gemmule.sw.prompts.requests import load_requests
+from gemmule.sw.text.corpus import load_corpus
 from gemmule.sw.text.tokens import parse_tokenizer
 from gemmule.sw.training.drafters.packed import Shape, write_pack
 from gemmule.sw.training.drafters.prompts import ABOUT_PASSAGES, requests_about

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gemmule.sw.prompts.corpus import Corpus, Document
 from gemmule.sw.prompts.functions import functions_of
+from gemmule.sw.text.corpus import Corpus, Document
 
 __all__ = ["ABOUT_PASSAGES", "requests_about"]
 

@@ -20,7 +20,7 @@ from gemmule.compiler.ir import Network
 from gemmule.compiler.quantize.accuracy import predictor
 from gemmule.io.files import write_atomically
 from gemmule.sw.models.bundled import FILES
-from gemmule.sw.prompts.corpus import Corpus, load_corpus
+from gemmule.sw.text.corpus import Corpus, load_corpus
 from gemmule.sw.training.data.tokenizer import draw_windows, token_stream
 from gemmule.sw.training.networks.trained import load_networks, write_networks
 from gemmule.sw.training.yardstick import CONTEXT, bits_per_byte

@@ -21,8 +21,8 @@ import torch.nn.functional as functional
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gemmule.sw.prompts.corpus import Corpus, load_corpus
 from gemmule.sw.text.byte_level import load_tokenizer
+from gemmule.sw.text.corpus import Corpus, load_corpus
 from gemmule.sw.training.data.tokenizer import draw_windows, save_tokenizer, token_stream, train_tokenizer
 from gemmule.sw.training.networks.export import SMALL_DRAFT, SMALL_TARGET, save_checkpoint, write_json
 from gemmule.sw.training.networks.model import LanguageModel, generate, predictor

@@ -148,4 +148,4 @@ def test_refused() -> None:
     with pytest.raises(ValidationError, match="'1.attention' must be causal to have a window, not 5"):
         changed(network, "1.attention", window=5)
     with pytest.raises(CompileError, match="layers of an encoder cannot be run apart"):
-        layer_part(network, 0, 1)
+        layer_part(network, (0, 1))

@@ -7,6 +7,7 @@ import pytest
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Cache, IntegerInterpreter, Linear, Network, Rows
+from gemmule.compiler.passes.fuse import fuse
 from gemmule.compiler.quantize.narrow import NARROW_GROUP, narrowed
 from gemmule.sw.models.bundled_models import bundled_model, encode
 
@@ -77,3 +78,15 @@ def test_the_bundled_target_says_nearly_the_same() -> None:
 def test_what_has_no_int8_weights() -> None:
     with pytest.raises(CompileError, match="with --bits int4"):
         narrowed(random_network(Sizes(family="llama", bits=4, group=8), SEED))
+
+
+def test_planes_of_an_input_keep_the_same_weights() -> None:
+    """The compiler loads them once."""
+    network = random_network(Sizes(family="llama", wide=True), SEED)
+    found = narrowed(network)
+    planes = [node for node in found.graph.nodes if isinstance(node, Linear) and node.plane]
+    assert len(planes) == 2 * found.graph.layers
+    for high, low in zip(planes[::2], planes[1::2], strict=True):
+        assert all(high.tensors[role] == low.tensors[role] for role in ("weight", "scales"))
+        assert high.tensors["mult"] != low.tensors["mult"]
+    assert fuse(found.graph)

@@ -1,0 +1,1 @@
+"""Texts to draft from: tokenised once, with a suffix array, and kept in the cache."""
