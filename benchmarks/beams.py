@@ -131,7 +131,7 @@ def table(record: dict[str, Any]) -> str:
              + " | a step of beams over one of `ar` | of sampled texts | KV bytes of beams | of sampled texts | apart "
              "| reserved |"]
     lines.append("|" + "---|" * (len(cached) + 7))
-    for width in sorted({row["width"] for row in record["searches"]}):
+    for width in sorted({row["width"] for row in record["passes"]}):
         launches = {row["cached"]: row for row in record["passes"] if row["width"] == width}
         cells = [f"{launches[n]['cycles']:,} ({launches[n]['of one row']:.2f})" for n in cached]
         beams, sampled = ([row for row in record["searches"] if (row["width"], row["search"]) == (width, name)]
@@ -155,6 +155,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--prompts", type=int, default=2)
     parser.add_argument("--new", type=int, default=32, help="new tokens of a text")
+    parser.add_argument("--passes", action="store_true", help="launches alone, no searches")
     options = parser.parse_args()
     out = options.out or Path(f"build/beams_{options.model}.json")
     config, pair = load_config("base"), open_pair(options.model)
@@ -168,7 +169,7 @@ def main() -> None:
         if all(row["width"] != width for row in record["passes"]):
             record["passes"] += passes(config, pair, width)
             write(out, record)
-        if all(row["width"] != width for row in record["searches"]):
+        if not options.passes and all(row["width"] != width for row in record["searches"]):
             record["searches"] += searches(config, pair, width, texts, options.new)
             write(out, record)
         print(f"width {width} done", flush=True)

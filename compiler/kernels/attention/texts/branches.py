@@ -25,7 +25,7 @@ from gemmule.timing import ceil_div
 __all__ = ["SEEN", "BranchesAttention", "BranchesMapping", "list_places"]
 
 SEEN = "seen"
-"""Region of the bitmaps: for each block of the cache and each row which of its positions the row sees."""
+"""Region of the bitmaps: for each piece of the cache and each row which of its positions the row sees."""
 
 
 @dataclass(frozen=True, kw_only=True)
