@@ -266,8 +266,9 @@ def test_lacking_pages_are_never_too_few(operations: list[tuple[int, int, bool]]
 
 def test_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record, figure = tmp_path / "served.json", tmp_path / "served.svg"
-    assert run(monkeypatch, "serve", "--model", "small", "--rate", "300,30000", "--requests", "4", "--max-new-tokens", "6",
-               "--method", "ar,pld", "--batch", "2", "--pool", "600", "--compute", "interpreter",
+    assert run(monkeypatch, "serve", "--model", "small", "--rate", "300,30000", "--requests", "4",
+               "--max-new-tokens", "6", "--method", "ar,pld", "--batch", "2", "--pool", "600",
+               "--compute", "interpreter",
                "--json", str(record), "--figure", str(figure)) == 0
     found = json.loads(record.read_text())
     assert [(row["method"], row["rate"], row["equal"], row["tokens"]) for row in found["rows"]] == [
