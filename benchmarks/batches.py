@@ -1,13 +1,13 @@
 """What a batch costs on `base`: autoregressive passes of 1 to 32 texts, what further rows of each cost, and how many
 texts fit in equal DRAM where caches are reserved, and where they share pages.
 
-    python -m benchmarks.batches passes --out docs/results/batches.json      # by shape and by file, timing only
+    python -m benchmarks.batches passes --out docs/results/batches.json      # by shape, timing only
     python -m benchmarks.batches capacity --out docs/results/batches.json    # texts of the bundled pair, served
 
-``passes``: SmolLM2-135M by shape and the bundled target, each text behind 256 cached rows, contexts of 512; cycles of a
-pass with the host's. Caches in order up to 16 texts, by list (pages of 8 rows in random order) up to 32. A batch drafts
-for nothing here: where a pass of ``rows`` rows of each text takes ``ratio`` times one of a row each, a step must give
-more than that many tokens to pay.
+``passes``: SmolLM2-135M by shape, each text behind 256 cached rows, contexts of 512; cycles of a pass with the host's.
+Caches in order up to 16 texts, by list (pages of 8 rows in random order) up to 32. A batch drafts for nothing here:
+where a pass of ``rows`` rows of each text takes ``ratio`` times one of a row each, a step must give more than that many
+tokens to pay.
 
 ``capacity``: 16 completions at once, 96 new tokens each, by `ar`: a cache of 1,024 rows as two contexts of 512, and as
 a pool for up to 8 texts.
@@ -15,7 +15,7 @@ a pool for up to 8 texts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,14 +23,12 @@ import numpy as np
 from benchmarks.common import run_part, show
 from gemmule.compiler.compile import compile_network
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.files.model_file import load_model
 from gemmule.compiler.ir import Network, Rows
 from gemmule.compiler.program import NO_DRAM
 from gemmule.compiler.quantize.by_shape import by_shape
 from gemmule.config import Config, load_config
 from gemmule.sim.simulator import Simulator
-from gemmule.sw.limits import DEFAULT, MODELS_FOLDER
-from gemmule.sw.models.bundled import bundled_file
+from gemmule.sw.limits import DEFAULT
 from gemmule.sw.models.pair import bundled_pair
 from gemmule.sw.serving.arrivals import poisson
 from gemmule.sw.serving.plan import ServingPlan
@@ -42,12 +40,6 @@ ORDERED, LISTED = (1, 2, 4, 8, 16), (2, 4, 8, 16, 32)
 ROWS = (2, 4, 8)
 """Of each text, beside one."""
 REQUESTS, NEW_TOKENS, CACHE_ROWS, TEXTS = 16, 96, 1024, 8
-
-
-def networks() -> Iterator[tuple[str, Network]]:
-    """By name."""
-    yield "smollm2, shape only", by_shape(NETWORK.graph())
-    yield "default target", load_model(bundled_file(MODELS_FOLDER / DEFAULT, "target")).network
 
 
 def passed(network: Network, config: Config, batch: int, rows: int, pool: int) -> tuple[int, int]:
@@ -73,32 +65,31 @@ def passed(network: Network, config: Config, batch: int, rows: int, pool: int) -
 
 
 def passes(record: dict[str, Any], save: Callable[[], None]) -> None:
-    """Every batch of both networks."""
-    config, rows = load_config("base"), []
-    for name, network in networks():
-        one: dict[tuple[bool, int], int] = {}
-        for listed, batches in ((False, ORDERED), (True, LISTED)):
-            for batch in batches:
-                pool = (batch * (CONTEXT // PAGE) + 2) * PAGE if listed else 0
-                for each in (1, *(() if listed or batch == 32 else ROWS)):
-                    try:
-                        cycles, size = passed(network, config, batch, each, pool)
-                    except CompileError as error:
-                        rows.append({"network": name, "cache": "pages" if listed else "in order", "batch": batch,
-                                     "rows": each, "refused": str(error)})
-                        continue
-                    if each == 1:
-                        one[listed, batch] = cycles
-                    rows.append({
-                        "network": name, "cache": "pages" if listed else "in order", "batch": batch, "rows": each,
-                        "cycles": cycles, "ratio": cycles / one[listed, batch],
-                        "tokens_per_second": batch * config.host.clock_mhz * 1e6 / cycles,
-                        "milliseconds": cycles / config.host.clock_mhz / 1000,
-                        "kv_bytes": batch * CACHED * size,
-                        "by_list": cycles / one[False, batch] if listed and (False, batch) in one else None})
-                    print(rows[-1], flush=True)
-        record["passes"] = rows
-        save()
+    """Every batch."""
+    config, name, network = load_config("base"), f"{NETWORK.name}, shape only", by_shape(NETWORK.graph())
+    rows: list[dict[str, Any]] = []
+    one: dict[tuple[bool, int], int] = {}
+    for listed, batch in (*((False, batch) for batch in ORDERED), *((True, batch) for batch in LISTED)):
+        pool = (batch * (CONTEXT // PAGE) + 2) * PAGE if listed else 0
+        for each in (1, *(() if listed else ROWS)):
+            made: dict[str, Any] = {"network": name, "cache": "pages" if listed else "in order", "batch": batch,
+                                    "rows": each}
+            rows.append(made)
+            try:
+                cycles, size = passed(network, config, batch, each, pool)
+            except CompileError as error:
+                made["refused"] = str(error)
+                continue
+            if each == 1:
+                one[listed, batch] = cycles
+            made |= {
+                "cycles": cycles, "ratio": cycles / one[listed, batch],
+                "tokens_per_second": batch * config.host.clock_mhz * 1e6 / cycles,
+                "milliseconds": cycles / config.host.clock_mhz / 1000, "kv_bytes": batch * CACHED * size,
+                "by_list": cycles / one[False, batch] if listed and (False, batch) in one else None}
+            print(made, flush=True)
+    record["passes"] = rows
+    save()
     show("a pass", [{name: row.get(name, "-") for name in ("network", "cache", "batch", "rows", "cycles", "ratio",
                                                            "tokens_per_second", "milliseconds")} for row in rows])
 
