@@ -4,7 +4,7 @@ Candidates are those of :mod:`gemmule.sw.decoding.methods.parallel` and what fol
 the text (:mod:`gemmule.sw.decoding.methods.suffix`). A run's candidates are mixed into the drafter's by how often what
 followed a run of that length follows it again (:data:`TRUST`), the shortest run first, so that long runs decide. The
 tree has the candidates with the largest products of chances, as many as are worth their rows
-(:mod:`gemmule.sw.decoding.worth`).
+(:mod:`gemmule.sw.decoding.methods.worth`).
 
 Behind a run of ``--joined-min-match`` tokens or more the drafter's pass is left out. Its cache then lacks the rows of
 the committed tokens, which the next pass that runs takes in, as few rows cost what one costs. That wants the target's

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 from gemmule.sw.decoding.branches import grow
 from gemmule.sw.decoding.methods.method import DRAFT, Method, Option, Request
+from gemmule.sw.decoding.methods.worth import Worth
 from gemmule.sw.decoding.tree import Drafter, Tree
-from gemmule.sw.decoding.worth import Worth
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import DRAFTS, Range
 

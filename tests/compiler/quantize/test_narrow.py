@@ -58,6 +58,18 @@ def test_exact_where_weights_have_but_four_bits(family: str, group: int) -> None
             assert np.allclose(real(found, node), real(network, network.graph.by_name[node.name]), rtol=2 ** -15)
 
 
+def test_the_head_too() -> None:
+    network = random_network(Sizes(family="llama"), SEED)
+    found, tokens = narrowed(network, 8, head=True), [1, 2, 3, 4, 5]
+    head = found.graph.by_name[found.graph.output]
+    assert isinstance(head, Linear)
+    assert (head.bits, head.group) == (4, 8)
+    rest = narrowed(network, 8)
+    assert all(np.array_equal(rest.weights[name], value) for name, value in found.weights.items()
+               if not name.startswith(head.name))
+    assert np.corrcoef(logits(found, tokens).ravel(), logits(rest, tokens).ravel())[0, 1] > 0.97
+
+
 def test_the_bundled_target_says_nearly_the_same() -> None:
     """Of its own choices on a held-out line most stay; a mutant without the step in the requantisation keeps few."""
     network = bundled_model("target").network
