@@ -35,7 +35,7 @@ E = TypeVar("E", bound=Entry[Any])
 def compile_network(network: Network, config: Config, *, rows: int, batch: int = 1, context: int | None = None,
                     tokens: bool = False, general: bool = False, base_address: int = 0,
                     pool: int = 0, fused: bool = True, standard: bool = False, pages: Pages | None = None,
-                    values: int = 0, packed: Halves | None = None,
+                    values: int = 0, packed: Halves | float | None = None,
                     among: Sequence[Choice] | None = None, checked: bool = True,
                     notes: Notes | None = None, lend: int = 0, borrow: Lender | None = None) -> ModelProgram:
     """Compile a quantised decoder for passes of up to ``rows`` new rows, with the cached ones up to ``context``.
@@ -46,7 +46,8 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
     instead of one for each position in order. Not ``fused``: every operator's result goes to DRAM and comes back.
     ``standard``: so do attention's scores and probabilities. ``pages``: rows attend to pages of the cache that they
     choose. ``values``: least 8-bit probability for which a cached value is loaded, by list; 0: all values are.
-    ``packed``: the cache may begin with rows of 4 bits, and which of their numbers those are.
+    ``packed``: the cache may begin with rows of 4 bits, and which of their numbers those are; or from which largest
+    probability on a row needs no more of keys, whose lower halves stand behind the upper ones.
     ``among``: mappings, of which the first that fits is taken; by default all. Without ``checked`` the program is only
     good for timing. ``notes`` get what each pass made. ``lend``: each pass leaves the residual stream behind every so
     many layers in DRAM, for a network that reads it. ``borrow``: where a network finds those rows.

@@ -18,6 +18,7 @@ from gemmule.compiler.kernels.attention.online import OnlineAttention, OnlineMap
 from gemmule.compiler.kernels.attention.packed import PackedAttention, PackedMapping, packed_words
 from gemmule.compiler.kernels.attention.pages import PagesAttention, Paging
 from gemmule.compiler.kernels.attention.pages_mapping import PagesMapping, page_words
+from gemmule.compiler.kernels.attention.progressive import ProgressiveAttention, ProgressiveMapping
 from gemmule.compiler.kernels.attention.selecting import SelectingAttention, SelectingMapping, chosen_words
 from gemmule.compiler.kernels.attention.shared import AttentionKernel, attention_rows, load_masks, load_nobody
 from gemmule.compiler.kernels.attention.sorting import SortingAttention, SortingMapping, sorted_words
@@ -311,6 +312,8 @@ class _Lowering:
                 return SelectingAttention(self.b, node, blocks, self.layers - 1, masks, self.nobody, self.cached)
             case ValuesMapping() as blocks:
                 return ValuesAttention(self.b, node, blocks, self.layers - 1, masks, self.nobody, self.cached)
+            case ProgressiveMapping() as blocks:
+                return ProgressiveAttention(self.b, node, blocks, self.layers - 1, masks, self.nobody, self.cached)
             case PackedMapping() as blocks:
                 return PackedAttention(self.b, node, blocks, self.layers - 1, masks, self.nobody, self.cached)
             case StandardMapping() as blocks:

@@ -29,7 +29,7 @@ Kind = TypeVar("Kind", bound=ModelProgram)
 
 def compile_beside(kind: type[Kind], network: Network, program: ModelProgram, *, rows: int, context: int,
                    answered: bool, base_address: int, among: Sequence[Choice] | None = None,
-                   checked: bool = True, values: int = 0, packed: Halves | None = None) -> Kind:
+                   checked: bool = True, values: int = 0, packed: Halves | float | None = None) -> Kind:
     """Compile a pass of up to ``rows`` new rows, with the cached ones up to ``context``, beside ``program``.
 
     ``answered``: with the head, which runs where answers are wanted. ``among``, ``checked``, ``values``, ``packed``: as

@@ -41,7 +41,7 @@ class PassEntry(Entry[Kind]):
                  tokens: bool, pool: int = 0, fused: bool = True, standard: bool = False,
                  among: Sequence[Choice] | None = None, answered: bool = True, cache: KvLayout | None = None,
                  contents: Contents | None = None, pages: Pages | None = None, values: int = 0,
-                 lends: Lent | None = None, borrows: Lent | None = None, packed: Halves | None = None) -> None:
+                 lends: Lent | None = None, borrows: Lent | None = None, packed: Halves | float | None = None) -> None:
         """``among``: mappings; by default all. ``answered``: with the head. ``cache``, ``contents``: where a program
         beside this one has its cache and its constants. ``pages``: rows choose what they attend to. ``values``: least
         probability for which a value is loaded, by list. ``lends``, ``borrows``: as of

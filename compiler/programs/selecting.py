@@ -20,7 +20,7 @@ from gemmule.compiler.kernels.attention.selecting import SelectingMapping, chose
 from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.kernels.attention.sorting import BOTH_MARKS, SortingMapping, sorted_words
 from gemmule.compiler.kernels.contents import Contents
-from gemmule.compiler.kernels.packing import NIBBLES, PAIRS, nibble_table
+from gemmule.compiler.kernels.packing import NIBBLES, PAIRS, nibble_tables
 from gemmule.compiler.layout import Region
 from gemmule.compiler.passes.fit import run_fitting
 from gemmule.compiler.passes.fuse import Operator, fuse, nodes_of
@@ -147,7 +147,7 @@ class Selection:
             put(dram, region, np.frombuffer(image, dtype=np.uint8))
         if self.pack:
             put(dram, PACK, np.frombuffer(self.pack.image, dtype=np.uint8))
-            put(dram, NIBBLES, nibble_table())
+            put(dram, NIBBLES, nibble_tables())
             put(dram, BOTH_MARKS, np.repeat(np.arange(2, dtype=np.uint8), self.select.config.dim))
         for address, rows in self.select.prefix_rows(network):
             at = address + self.displacement - base

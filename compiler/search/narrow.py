@@ -81,7 +81,7 @@ def _kept(graph: Graph, program: ModelProgram, rows: int, context: int, values: 
 
 def _choices(graph: Graph, program: ModelProgram, rows: int, context: int, values: int) -> list[Choice]:
     return choices(graph, program.config, rows=rows, batch=1, context=context, tokens=True, cache=program.layout,
-                   values=values, packed=program.halves if isinstance(program, PackedProgram) else None)
+                   values=values, packed=program.packing if isinstance(program, PackedProgram) else None)
 
 
 def _gains(made: ModelProgram, other: ModelProgram) -> bool:

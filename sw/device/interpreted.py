@@ -114,14 +114,15 @@ class InterpretedModel(LoadedModel):
 
     def __init__(self, name: str, network: Network, program: ModelProgram, timer: Simulator | None,
                  prefill: PrefillProgram | None = None, narrow: Sequence[ModelProgram] = (),
-                 pages: Pages | None = None, values: int = 1, lender: InterpretedModel | None = None) -> None:
+                 pages: Pages | None = None, values: int = 1, lender: InterpretedModel | None = None,
+                 below: float = 0.0) -> None:
         """``timer`` tells the cycles of the programs' launches; None: passes cost nothing and are not charged.
 
         ``pages``: rows choose pages of the cache. ``values``: least probability that meets a value. ``lender``: the
-        model whose hidden rows this one reads.
+        model whose hidden rows this one reads. ``below``: as of the interpreter.
         """
         self.name, self.network, self.program, self.timer = name, network, program, timer
-        self.interpreter, self.cache = IntegerInterpreter(network, pages, values), Cache(network.graph)
+        self.interpreter, self.cache = IntegerInterpreter(network, pages, values, below), Cache(network.graph)
         self.early: dict[int, _Early] = {}
         """By how many of the first layers they have."""
         self.ledger: Ledger | None = None

@@ -272,7 +272,7 @@ class _Imported:
     def __init__(self, path: Path, file: ModelFile, *, shown: str, bundled: bool = False) -> None:
         self.path, self.file, self.shown, self.bundled = path, file, shown, bundled
         self.kept: dict[tuple[Config, int, bool, bool, int, int, int | None, tuple[int, int] | None, Pages | None,
-                              int, Halves | None, int, Lender | None], Placed] = {}
+                              int, Halves | float | None, int, Lender | None], Placed] = {}
 
     def __call__(self, config: Config, base: int, general: bool = False, looped: bool = False, batch: int = 1,
                  rows: int | None = None, prefill: int | None = 0, pruning: Pruning | None = None, lend: int = 0,
@@ -282,7 +282,7 @@ class _Imported:
         pages = pruning.pages if pruning else None
         always = (pruning.first, pruning.last) if pruning and pruning.selects else None
         values = (pruning.values if pruning else None) or 0
-        packed = pruning.four_of if pruning and pruning.four else None
+        packed = pruning.packing if pruning else None
         if pages and prefill:
             raise InputError(f"--prefill-rows {prefill} does not go with rows that choose pages (score: pages), which "
                              "pass prompts as all rows: use --prefill-rows 0")
@@ -317,7 +317,7 @@ class _Imported:
         return Placed(network, program, program.fill(network))
 
     def _place(self, config: Config, base: int, rows: int, general: bool, looped: bool, batch: int, values: int,
-               packed: Halves | None, lend: int, borrow: Lender | None) -> Placed:
+               packed: Halves | float | None, lend: int, borrow: Lender | None) -> Placed:
         network, effort = self.file.network, default_effort(self.file.network.graph)
         beside: dict[str, Any] = {name: value for name, value in (
             ("lend", lend), ("borrow", borrow), ("packed", packed)) if value}
