@@ -104,7 +104,7 @@ def test_run_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     sizes = Sizes(family="llama", hidden=48, inner=64, heads=6, kv_heads=2, head_dim=16, layers=3, vocab=61,
                   positions=300, prefix=1)
     file = tmp_path / "decoder.safetensors"
-    save_model(file, random_network(sizes, 1), replace(MADE, prefix=(0,)), None)
+    save_model(file, random_network(sizes, 1), MADE.model_copy(update={"prefix": (0,)}), None)
     schedule, words = "keep: 1.0\nevery: 16\nlast: 16\nwhole: 32\n", ("model", str(file), "--seq", "200")
     plain = told(monkeypatch, tmp_path, schedule, *words)
     for more, least in (("four: 0.9\nhalves: values", 0.6), ("four: 0.9\nhalves: both", 0.4),
