@@ -7,11 +7,11 @@ from typing import Any, TypeVar
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Borrowed, Network, Pages
+from gemmule.compiler.kernels.attention.halves.packing import Halves
 from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.kernels.attention.softmax import check_exponentials
 from gemmule.compiler.kernels.head.lent import LENT, Lender, Lent
 from gemmule.compiler.kernels.mlp import check_activations
-from gemmule.compiler.kernels.packing import Halves
 from gemmule.compiler.passes.entry import Entry
 from gemmule.compiler.passes.fit import run_fitting
 from gemmule.compiler.passes.map import Choice
@@ -19,10 +19,10 @@ from gemmule.compiler.passes.notes import Notes
 from gemmule.compiler.passes.pipeline import run
 from gemmule.compiler.programs.commit import CommitEntry
 from gemmule.compiler.programs.general import GeneralEntry
+from gemmule.compiler.programs.halves.packed_program import PackedProgram
 from gemmule.compiler.programs.linker import Linker
 from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.compiler.programs.moves import CopyEntry, GatherEntry, Moves
-from gemmule.compiler.programs.packed_program import PackedProgram
 from gemmule.compiler.programs.pages_program import PagesProgram
 from gemmule.compiler.programs.pass_entry import PassEntry
 from gemmule.config import Config

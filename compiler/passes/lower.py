@@ -14,14 +14,14 @@ from gemmule.compiler.ir import Add, Attention, Borrowed, Linear, Network, Norm,
 from gemmule.compiler.kernels import embed, mlp
 from gemmule.compiler.kernels.attention.block import BlockAttention, BlockMapping
 from gemmule.compiler.kernels.attention.cache_list import list_cache_rows
+from gemmule.compiler.kernels.attention.halves.packed import PackedAttention, PackedMapping, packed_words
+from gemmule.compiler.kernels.attention.halves.progressive import ProgressiveAttention, ProgressiveMapping
+from gemmule.compiler.kernels.attention.halves.sorting import SortingAttention, SortingMapping, sorted_words
 from gemmule.compiler.kernels.attention.online import OnlineAttention, OnlineMapping
-from gemmule.compiler.kernels.attention.packed import PackedAttention, PackedMapping, packed_words
 from gemmule.compiler.kernels.attention.pages import PagesAttention, Paging
 from gemmule.compiler.kernels.attention.pages_mapping import PagesMapping, page_words
-from gemmule.compiler.kernels.attention.progressive import ProgressiveAttention, ProgressiveMapping
 from gemmule.compiler.kernels.attention.selecting import SelectingAttention, SelectingMapping, chosen_words
 from gemmule.compiler.kernels.attention.shared import AttentionKernel, attention_rows, load_masks, load_nobody
-from gemmule.compiler.kernels.attention.sorting import SortingAttention, SortingMapping, sorted_words
 from gemmule.compiler.kernels.attention.standard import StandardAttention, StandardMapping
 from gemmule.compiler.kernels.attention.values import ValuesAttention, ValuesMapping
 from gemmule.compiler.kernels.attention.whole import WholeAttention, WholeMapping

@@ -9,16 +9,16 @@ from itertools import chain, groupby, product
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Attention, Graph, Linear, Pages
 from gemmule.compiler.kernels.attention.block import BlockMapping
+from gemmule.compiler.kernels.attention.halves.packed import PackedMapping
+from gemmule.compiler.kernels.attention.halves.packing import Halves
+from gemmule.compiler.kernels.attention.halves.progressive import ProgressiveMapping
 from gemmule.compiler.kernels.attention.kv_layout import KvLayout
 from gemmule.compiler.kernels.attention.online import OnlineMapping
-from gemmule.compiler.kernels.attention.packed import PackedMapping
 from gemmule.compiler.kernels.attention.pages_mapping import PagesMapping
-from gemmule.compiler.kernels.attention.progressive import ProgressiveMapping
 from gemmule.compiler.kernels.attention.shared import AttentionMapping, attention_rows
 from gemmule.compiler.kernels.attention.standard import StandardMapping
 from gemmule.compiler.kernels.attention.values import ValuesMapping
 from gemmule.compiler.kernels.attention.whole import WholeMapping
-from gemmule.compiler.kernels.packing import Halves
 from gemmule.compiler.layout import WeightFormat
 from gemmule.config import Config
 from gemmule.timing import ceil_div

@@ -11,10 +11,10 @@ from typing import TypeVar
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Network
+from gemmule.compiler.kernels.attention.halves.packing import Halves
 from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.kernels.contents import Contents
 from gemmule.compiler.kernels.head.lent import LENT
-from gemmule.compiler.kernels.packing import Halves
 from gemmule.compiler.passes.fit import run_fitting
 from gemmule.compiler.passes.map import Choice
 from gemmule.compiler.passes.pipeline import finish

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from gemmule.compiler.ir import Network, Pages
+from gemmule.compiler.kernels.attention.halves.packing import Halves
 from gemmule.compiler.kernels.attention.kv_layout import KvLayout
 from gemmule.compiler.kernels.contents import Contents
 from gemmule.compiler.kernels.head.lent import Lent
-from gemmule.compiler.kernels.packing import Halves
 from gemmule.compiler.kernels.virtual import Buffer
 from gemmule.compiler.passes.allocate import allocate
 from gemmule.compiler.passes.emit import command_count, fixed_bases

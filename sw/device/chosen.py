@@ -10,7 +10,7 @@ import numpy as np
 
 from gemmule import numerics
 from gemmule.compiler.ir import Cache, IntegerInterpreter, Rows
-from gemmule.compiler.kernels.packing import Halves
+from gemmule.compiler.kernels.attention.halves.packing import Halves
 from gemmule.sw.device.interpreted import InterpretedModel
 from gemmule.sw.kv.pruning import Pruning
 

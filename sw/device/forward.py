@@ -12,8 +12,8 @@ import numpy as np
 from gemmule.compiler.ir import Graph, Rows
 from gemmule.compiler.program import Program, Step
 from gemmule.compiler.programs.general_program import Answers
+from gemmule.compiler.programs.halves.packed_program import PackedProgram
 from gemmule.compiler.programs.model_program import ModelProgram
-from gemmule.compiler.programs.packed_program import PackedProgram
 from gemmule.compiler.programs.prefill import PrefillProgram
 from gemmule.sim.result import Result
 from gemmule.sw.device.answers import Collected

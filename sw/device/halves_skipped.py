@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from gemmule.compiler.kernels.attention.packed import LOWER
-from gemmule.compiler.kernels.attention.progressive import ProgressiveMapping
+from gemmule.compiler.kernels.attention.halves.packed import LOWER
+from gemmule.compiler.kernels.attention.halves.progressive import ProgressiveMapping
 from gemmule.compiler.kernels.attention.shared import AttentionMapping
 from gemmule.isa import Command, Unit
 from gemmule.sim.result import Result

@@ -12,9 +12,9 @@ from gemmule.compiler.ir import Rows
 from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.program import NO_DRAM, Program, Step
 from gemmule.compiler.programs.greedy_loop import GreedyLoop
+from gemmule.compiler.programs.halves.packed_program import PackedProgram
 from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.compiler.programs.moves import Moves
-from gemmule.compiler.programs.packed_program import PackedProgram
 from gemmule.compiler.programs.pages_program import PagesProgram
 from gemmule.compiler.programs.prefill import PrefillProgram
 from gemmule.compiler.programs.selecting import Selection

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from gemmule.compiler.ir.pages import Pages
-from gemmule.compiler.kernels.packing import PAIRS, Halves
+from gemmule.compiler.kernels.attention.halves.packing import PAIRS, Halves
 from gemmule.numerics import MOST_GUARDED
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import SCORES

@@ -16,8 +16,8 @@ from gemmule.compiler.files.chat import Chat
 from gemmule.compiler.files.model_file import ModelFile, load_model
 from gemmule.compiler.ir import Network, Pages
 from gemmule.compiler.kept import compile_kept, loop_kept, narrow_kept, prefill_kept, selection_kept
+from gemmule.compiler.kernels.attention.halves.packing import Halves
 from gemmule.compiler.kernels.head.lent import Lender
-from gemmule.compiler.kernels.packing import Halves
 from gemmule.compiler.passes.map import choices, default_rows
 from gemmule.compiler.place import round_up
 from gemmule.compiler.programs.greedy_loop import GreedyLoop

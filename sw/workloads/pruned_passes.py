@@ -15,8 +15,8 @@ from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.passes.map import default_rows
 from gemmule.compiler.place import round_up
 from gemmule.compiler.program import Program, Registers, Step
+from gemmule.compiler.programs.halves.packed_program import PackedProgram, standing_rows
 from gemmule.compiler.programs.model_program import ModelProgram
-from gemmule.compiler.programs.packed_program import PackedProgram, standing_rows
 from gemmule.compiler.programs.selecting import Selection, compile_selection
 from gemmule.sim.result import Result
 from gemmule.sw.device.choosing import DeviceChooser, top_k_cycles

@@ -11,9 +11,9 @@ import pytest
 from gemmule.compiler.compile import compile_network
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Cache, Network, Rows
+from gemmule.compiler.kernels.attention.halves.packing import PAIRS, Halves
 from gemmule.compiler.kernels.attention.shared import CACHE
-from gemmule.compiler.kernels.packing import PAIRS, Halves
-from gemmule.compiler.programs.packed_program import PackedProgram, standing_rows
+from gemmule.compiler.programs.halves.packed_program import PackedProgram, standing_rows
 from gemmule.compiler.programs.selecting import KEPT
 from gemmule.config import Config, load_config
 from gemmule.numerics import halved, pack_rows, upper_half

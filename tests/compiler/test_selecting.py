@@ -12,9 +12,9 @@ from gemmule.compiler.compile import compile_network
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.importers.architectures import architecture
 from gemmule.compiler.ir import Cache, Network, Rows
+from gemmule.compiler.kernels.attention.halves.packing import Halves
 from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.kernels.moves import LISTS, list_pitch
-from gemmule.compiler.kernels.packing import Halves
 from gemmule.compiler.place import round_up
 from gemmule.compiler.program import NO_DRAM, Program, Step
 from gemmule.compiler.programs.selecting import KEPT, compile_selection

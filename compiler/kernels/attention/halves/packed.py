@@ -3,7 +3,7 @@
 A packed row stands in a row of the cache: its low nibbles are of one position, the high ones of the next. The mesh
 takes nibbles, shifted to the left, so sums are those of bytes whose lower halves are 0. All else is
 :mod:`gemmule.compiler.kernels.attention.block`'s: packed positions come first, in a loop of their own, and the scores
-of the others stand behind theirs. What packs rows is :mod:`gemmule.compiler.kernels.packing`.
+of the others stand behind theirs. What packs rows is :mod:`gemmule.compiler.kernels.attention.halves.packing`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from gemmule.compiler.ir import Attention
 from gemmule.compiler.kernels.attention.block import BlockAttention, BlockHead, BlockMapping
+from gemmule.compiler.kernels.attention.halves.packing import Halves
 from gemmule.compiler.kernels.attention.shared import CACHE, PACKED, Form, attention_rows
-from gemmule.compiler.kernels.packing import Halves
 from gemmule.compiler.kernels.virtual import At, LengthReg, SetDisplacement
 from gemmule.config import Config
 from gemmule.control import params, set_length

@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gemmule.compiler.kernels.attention.halves.packing import (
+    NIBBLES,
+    PAIR_LISTS,
+    TO_LOWER,
+    TO_WHOLE,
+    Halves,
+    packed_rows,
+    pair_half,
+)
 from gemmule.compiler.kernels.attention.kv_layout import KvLayout
 from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.kernels.moves import FROM, TO, list_count
-from gemmule.compiler.kernels.packing import NIBBLES, PAIR_LISTS, TO_LOWER, TO_WHOLE, Halves, packed_rows, pair_half
 from gemmule.compiler.kernels.virtual import LengthReg
 from gemmule.compiler.layout import Region
 from gemmule.compiler.passes.entry import Lowered, straight

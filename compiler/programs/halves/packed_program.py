@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.kernels.attention.packed import LOWER, PackedMapping, packed_words
-from gemmule.compiler.kernels.attention.progressive import ProgressiveMapping
+from gemmule.compiler.kernels.attention.halves.packed import LOWER, PackedMapping, packed_words
+from gemmule.compiler.kernels.attention.halves.packing import Halves
+from gemmule.compiler.kernels.attention.halves.progressive import ProgressiveMapping
 from gemmule.compiler.kernels.attention.shared import CACHE
-from gemmule.compiler.kernels.packing import Halves
 from gemmule.compiler.kernels.virtual import LengthReg
 from gemmule.compiler.program import Registers
 from gemmule.compiler.programs.model_program import ModelProgram

@@ -1,11 +1,11 @@
 """Attention that reads the upper halves of keys, and the lower ones where a row's probabilities are flat.
 
-Packed rows of keys hold upper halves (:mod:`gemmule.compiler.kernels.attention.packed`), those behind them the lower
-ones; values have 8 bits. All rows are scored with upper halves first. The reciprocal of a row's sum of probabilities is
-its largest one, about its own maximum: where that is below a threshold, the row is *flat* (progressive quantisation,
-SpAtten, Wang et al. 2021). If any row is, a predicate lets the lower halves be loaded, and their products added to the
-scores: with queries that are 0 for rows that are not flat. So what a row sees is its own matter. Maxima, probabilities
-and contexts then follow as ever. All scores stay in the accumulator.
+Packed rows of keys hold upper halves (:mod:`gemmule.compiler.kernels.attention.halves.packed`), those behind them the
+lower ones; values have 8 bits. All rows are scored with upper halves first. The reciprocal of a row's sum of
+probabilities is its largest one, about its own maximum: where that is below a threshold, the row is *flat* (progressive
+quantisation, SpAtten, Wang et al. 2021). If any row is, a predicate lets the lower halves be loaded, and their products
+added to the scores: with queries that are 0 for rows that are not flat. So what a row sees is its own matter. Maxima,
+probabilities and contexts then follow as ever. All scores stay in the accumulator.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ import numpy as np
 
 from gemmule.compiler.ir import Attention
 from gemmule.compiler.kernels.attention.block import BlockHead, BlockMapping
-from gemmule.compiler.kernels.attention.packed import (
+from gemmule.compiler.kernels.attention.halves.packed import (
     LOWER,
     PackedAttention,
     PackedHead,
     PackedMapping,
     packed_half,
 )
+from gemmule.compiler.kernels.attention.halves.packing import Halves
 from gemmule.compiler.kernels.constants import FixedRows
-from gemmule.compiler.kernels.packing import Halves
 from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, LengthReg, SetDisplacement
 from gemmule.config import Config
 from gemmule.control import set_length
