@@ -43,9 +43,7 @@ EVERY, MOST = 32, 119
 FOUR = Pruning(keep=1.0, four=1.0)
 CHOSEN = {"half of the rows, values": replace(FOUR, four=0.5), "half of the rows, both": replace(
     FOUR, four=0.5, halves="both"), "half stay, all values": replace(FOUR, keep=0.5)}
-TIMED = {"8 bits": None, "values of 4 bits": FOUR, "both of 4 bits": replace(FOUR, halves="both"),
-         "half stay": Pruning(keep=0.5), "half stay, values of 4 bits": replace(FOUR, keep=0.5),
-         "half stay, both of 4 bits": replace(FOUR, keep=0.5, halves="both")}
+TIMED = {"8 bits": None, "values of 4 bits": FOUR, "both of 4 bits": replace(FOUR, halves="both")}
 CONTEXTS = (1024, 2048, 4096)
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
 Record = dict[str, Any]

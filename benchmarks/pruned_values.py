@@ -51,8 +51,8 @@ class Counting(IntegerInterpreter):
     counted = np.zeros(2, dtype=np.int64)
     """Values seen, and met; of all interpreters."""
 
-    def __init__(self, network: Network, pages: Pages | None = None, values: int = 1) -> None:
-        super().__init__(network, pages, values)
+    def __init__(self, network: Network, pages: Pages | None = None, values: int = 1, below: float = 0.0) -> None:
+        super().__init__(network, pages, values, below)
         self.met, node = [], network.graph.attentions[0]
         self.share = node.heads // node.kv_heads
 

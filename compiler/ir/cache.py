@@ -25,6 +25,8 @@ class _Sequence:
     values: dict[str, np.ndarray]
     begun: set[str]
     """Attention nodes of which the prefix is there."""
+    planes: int = 0
+    """Rows behind the prefix whose keys are there in two halves."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,8 @@ class Attended:
     """The same of the values."""
     seen: np.ndarray
     """Which of them each row sees, bool [new, all]; or by KV head, [KV heads, new, all]."""
+    planes: int = 0
+    """Rows behind the prefix whose keys are there in two halves."""
 
 
 class Cache:
@@ -98,7 +102,7 @@ class Cache:
                 for of, constant in ((at.keys, prefix[0]), (at.values, prefix[1])):
                     of[node.name] = np.concatenate([constant.astype(self.dtype), of[node.name][len(constant):]])
             found = self.extend(node.name, sequence, keys[own], values[own])
-            yield Attended(own, *found, rows.visible(own, self.positions(sequence), node.window))
+            yield Attended(own, *found, rows.visible(own, self.positions(sequence), node.window), at.planes)
 
     def advance(self, rows: Rows) -> None:
         """End a pass: its rows are cached in every attention node."""
@@ -149,6 +153,14 @@ class Cache:
         for part in (at.keys, at.values) if keys else (at.values,):
             part[node] = part[node].copy()
             part[node][first:first + rows] = numerics.halved(part[node][first:first + rows])
+
+    def cut_keys(self, rows: int, sequence: int = 0) -> None:
+        """Keys of ``rows`` cached rows behind the prefix are there in two halves, of all attention nodes."""
+        at, first = self._at(sequence), self.prefix
+        at.planes = rows
+        for name, keys in at.keys.items():
+            at.keys[name] = keys.copy()
+            at.keys[name][first:first + rows] = numerics.whole_planes(keys[first:first + rows])
 
     def append(self, other: Cache, first: int, sequence: int = 0) -> None:
         """The rows of another cache from ``first`` on go behind those of this one."""

@@ -119,16 +119,17 @@ def _typed(node: Node, value: np.ndarray) -> np.ndarray:
 class IntegerInterpreter:
     """Runs a network in integers on the host."""
 
-    def __init__(self, network: Network, pages: Pages | None = None, values: int = 1) -> None:
+    def __init__(self, network: Network, pages: Pages | None = None, values: int = 1, below: float = 0.0) -> None:
         """``pages``: rows attend to pages of the cache that they choose. ``values``: 8-bit probabilities below it meet
-        no value; only those that are 0 do not.
+        no value; only those that are 0 do not. ``below``: rows whose largest probability is smaller see lower
+        halves of keys, where keys are in two.
         """
         if not network.graph.integer:
             raise CompileError("the integer interpreter takes a quantised network: `gemmule import` makes one")
         if values > 1 and any(node.block or not node.causal for node in network.graph.attentions):
             raise CompileError("values are left out by exact attention over a cache: import the network with "
                                "--attention exact, or load all values")
-        self.network, self.pages, self.values = network, pages, values
+        self.network, self.pages, self.values, self.below = network, pages, values, below
         self.mass = np.zeros(2, dtype=np.int64)
         """8-bit probabilities so far, and those of them that met a value, where some do not; of a prefix none."""
         self._importance: dict[str, np.ndarray] | None = None
@@ -339,6 +340,12 @@ class IntegerInterpreter:
                 np.repeat(column, rows) for column in np.concatenate([score[some], context[some]], axis=1).T)
             products = exact_matmul(queries[some], keys[kv].transpose(0, 2, 1)).reshape(count * rows, -1)
             t, seen = numerics.scores(products, mult[:, None], shift[:, None]), masks[kv].reshape(count * rows, -1)
+            if part.planes:
+                upper = keys[kv].copy()
+                halves = slice(node.prefix, node.prefix + part.planes)
+                upper[:, halves] = numerics.halved(upper[:, halves])
+                products = exact_matmul(queries[some], upper.transpose(0, 2, 1)).reshape(count * rows, -1)
+                t = self._progressive(t, numerics.scores(products, mult[:, None], shift[:, None]), seen, node)
             if node.block or node.prefix:
                 each = [online_softmax(scores, values[head], masks[head], node.block, kind=node.kind) if node.block
                         else prefixed_softmax(scores, values[head], masks[head], node.prefix, kind=node.kind,
@@ -357,6 +364,13 @@ class IntegerInterpreter:
                 mixed, reciprocal, length, mult_back, shift_back + bits), 8).reshape(count, rows, size)
         return found.transpose(1, 0, 2).reshape(rows, -1)
 
+
+    def _progressive(self, whole: np.ndarray, upper: np.ndarray, seen: np.ndarray, node: Attention) -> np.ndarray:
+        """Scores of flat rows with whole keys, of others with upper halves; a constant prefix decides nothing."""
+        t, mask = upper[:, node.prefix:], seen[:, node.prefix:]
+        _, total = numerics.row_probabilities(t, numerics.row_max(t, mask), mask, kind=node.kind)
+        flat = numerics.flat_rows(*numerics.softmax_reciprocal(total), self.below)
+        return np.where(flat[:, None], whole, upper)
 
     def _met(self, probabilities: np.ndarray) -> np.ndarray:
         """Those of 8 bits that are large enough to meet a value; contexts are divided by their sum."""

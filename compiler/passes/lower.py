@@ -14,8 +14,10 @@ from gemmule.compiler.ir import Add, Attention, Borrowed, Linear, Network, Norm,
 from gemmule.compiler.kernels import embed, mlp
 from gemmule.compiler.kernels.attention.block import BlockAttention, BlockMapping
 from gemmule.compiler.kernels.attention.cache_list import CacheLists, list_cache_rows
+from gemmule.compiler.kernels.attention.halves.packed import PackedAttention, PackedMapping, packed_words
+from gemmule.compiler.kernels.attention.halves.progressive import ProgressiveAttention, ProgressiveMapping
+from gemmule.compiler.kernels.attention.halves.sorting import SortingAttention, SortingMapping, sorted_words
 from gemmule.compiler.kernels.attention.online import OnlineAttention, OnlineMapping
-from gemmule.compiler.kernels.attention.packed import PackedAttention, PackedMapping, packed_words
 from gemmule.compiler.kernels.attention.pages import PagesAttention, Paging
 from gemmule.compiler.kernels.attention.pages_mapping import PagesMapping, page_words
 from gemmule.compiler.kernels.attention.selecting import SelectingAttention, SelectingMapping, chosen_words
@@ -26,7 +28,6 @@ from gemmule.compiler.kernels.attention.shared import (
     load_masks,
     load_nobody,
 )
-from gemmule.compiler.kernels.attention.sorting import SortingAttention, SortingMapping, sorted_words
 from gemmule.compiler.kernels.attention.standard import StandardAttention, StandardMapping
 from gemmule.compiler.kernels.attention.texts.branches import BranchesAttention, BranchesMapping, list_places
 from gemmule.compiler.kernels.attention.values import ValuesAttention, ValuesMapping
@@ -326,6 +327,8 @@ class _Lowering:
                 return BranchesAttention(self.b, node, blocks, self.layers - 1, masks, self.nobody, self.cached)
             case ValuesMapping() as blocks:
                 return ValuesAttention(self.b, node, blocks, self.layers - 1, masks, self.nobody, self.cached)
+            case ProgressiveMapping() as blocks:
+                return ProgressiveAttention(self.b, node, blocks, self.layers - 1, masks, self.nobody, self.cached)
             case PackedMapping() as blocks:
                 return PackedAttention(self.b, node, blocks, self.layers - 1, masks, self.nobody, self.cached)
             case StandardMapping() as blocks:

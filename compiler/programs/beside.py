@@ -11,10 +11,10 @@ from typing import TypeVar
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Network
+from gemmule.compiler.kernels.attention.halves.packing import Halves
 from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.kernels.contents import Contents
 from gemmule.compiler.kernels.head.lent import LENT
-from gemmule.compiler.kernels.packing import Halves
 from gemmule.compiler.passes.fit import run_fitting
 from gemmule.compiler.passes.map import Choice
 from gemmule.compiler.passes.pipeline import finish, run
@@ -30,7 +30,8 @@ Kind = TypeVar("Kind", bound=ModelProgram)
 
 def compile_beside(kind: type[Kind], network: Network, program: ModelProgram, *, rows: int, context: int,
                    answered: bool, base_address: int, batch: int = 1, among: Sequence[Choice] | None = None,
-                   checked: bool = True, values: int = 0, packed: Halves | None = None, tokens: bool = True) -> Kind:
+                   checked: bool = True, values: int = 0, packed: Halves | float | None = None,
+                   tokens: bool = True) -> Kind:
     """Compile a pass of up to ``rows`` new rows of each of ``batch`` sequences, with the cached ones up to ``context``,
     beside ``program``.
 

@@ -16,22 +16,22 @@ import numpy as np
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Network, Rows
 from gemmule.compiler.kernels.attention.block import BlockMapping
+from gemmule.compiler.kernels.attention.halves.packing import NIBBLES, PAIRS, nibble_tables
+from gemmule.compiler.kernels.attention.halves.sorting import BOTH_MARKS, SortingMapping, sorted_words
 from gemmule.compiler.kernels.attention.selecting import SelectingMapping, chosen_words, most_chosen
 from gemmule.compiler.kernels.attention.shared import CACHE
-from gemmule.compiler.kernels.attention.sorting import BOTH_MARKS, SortingMapping, sorted_words
 from gemmule.compiler.kernels.contents import Contents
-from gemmule.compiler.kernels.packing import NIBBLES, PAIRS, nibble_table
 from gemmule.compiler.layout import Region
 from gemmule.compiler.passes.fit import run_fitting
 from gemmule.compiler.passes.fuse import Operator, fuse, nodes_of
 from gemmule.compiler.passes.map import Choice, choices
 from gemmule.compiler.passes.pipeline import run
 from gemmule.compiler.program import Registers, Step
+from gemmule.compiler.programs.halves.packed_program import PackedProgram
+from gemmule.compiler.programs.halves.packing import PACK, PackEntry, PackProgram
 from gemmule.compiler.programs.linker import Linker
 from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.compiler.programs.moves import COPY, GATHER, CopyEntry, CopyProgram, GatherEntry, GatherProgram
-from gemmule.compiler.programs.packed_program import PackedProgram
-from gemmule.compiler.programs.packing import PACK, PackEntry, PackProgram
 from gemmule.compiler.programs.pass_entry import PassEntry
 from gemmule.numerics import MOST_GUARDED
 
@@ -147,7 +147,7 @@ class Selection:
             put(dram, region, np.frombuffer(image, dtype=np.uint8))
         if self.pack:
             put(dram, PACK, np.frombuffer(self.pack.image, dtype=np.uint8))
-            put(dram, NIBBLES, nibble_table())
+            put(dram, NIBBLES, nibble_tables())
             put(dram, BOTH_MARKS, np.repeat(np.arange(2, dtype=np.uint8), self.select.config.dim))
         for address, rows in self.select.prefix_rows(network):
             at = address + self.displacement - base

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from gemmule.compiler.ir import Rows
 from gemmule.compiler.place import cut_evenly
 from gemmule.compiler.program import NO_DRAM
+from gemmule.compiler.programs.halves.packed_program import PackedProgram
 from gemmule.compiler.programs.model_program import ModelProgram
-from gemmule.compiler.programs.packed_program import PackedProgram
 from gemmule.sim.simulator import Simulator
 from gemmule.timing import ceil_div
 

@@ -16,8 +16,8 @@ from gemmule.compiler.kernels.attention.shared import KEPT
 from gemmule.compiler.passes.map import Choice, choices
 from gemmule.compiler.place import round_up
 from gemmule.compiler.programs.beside import compile_beside, with_turns
+from gemmule.compiler.programs.halves.packed_program import PackedProgram
 from gemmule.compiler.programs.model_program import ModelProgram
-from gemmule.compiler.programs.packed_program import PackedProgram
 from gemmule.compiler.search.cost import passes_cost
 
 __all__ = ["chosen_program", "narrow_programs"]
@@ -102,7 +102,7 @@ def _kept(graph: Graph, program: ModelProgram, rows: int, context: int, values: 
 
 def _choices(graph: Graph, program: ModelProgram, rows: int, context: int, values: int) -> list[Choice]:
     return choices(graph, program.config, rows=rows, batch=1, context=context, tokens=True, cache=program.layout,
-                   values=values, packed=program.halves if isinstance(program, PackedProgram) else None)
+                   values=values, packed=program.packing if isinstance(program, PackedProgram) else None)
 
 
 def _gains(made: ModelProgram, other: ModelProgram) -> bool:

@@ -6,7 +6,20 @@ widths, error bounds and sources.
 
 from .exponential import EXP2_TABLE, exp2
 from .fixed import MAX_SHIFT, requant, requant_row, row_multiplier, rshr, saturate
-from .halves import HALF_BITS, LEAST_HALF, MOST_HALF, halved, pack_halves, pack_rows, upper_half
+from .halves import (
+    FLAT,
+    HALF_BITS,
+    LEAST_HALF,
+    MOST_HALF,
+    flat_rows,
+    flat_scaling,
+    halved,
+    lower_half,
+    pack_halves,
+    pack_rows,
+    upper_half,
+    whole_planes,
+)
 from .norm import norm_fraction, norm_statistic, normalize
 from .rope import rope
 from .select import (
@@ -48,11 +61,12 @@ from .vector import (
 )
 
 __all__ = [
-    "BYTE_TABLE_ENTRIES", "EXP2_TABLE", "HALF_BITS", "IMPORTANCE_MAX", "KEPT_BITS", "KEPT_UNIT", "KEY_BITS", "KEY_MAX",
-    "LEAST_HALF", "MAX_IMPORTANCE_SHIFT", "MAX_SHIFT", "MOST_GUARDED", "MOST_HALF", "WORD_TABLE_ENTRIES",
-    "accumulate_importance", "add", "argmax_rows", "at_least", "exp2", "halved", "importance_keys", "interpolate",
-    "join_planes", "kept_sum", "lookup", "nonzero_first", "norm_fraction", "norm_statistic", "normalize", "octave_max",
-    "own_scale", "pack_halves", "pack_rows", "product", "requant", "requant_row", "requant_store", "rope", "row_absmax",
-    "row_max", "row_multiplier", "row_normalized", "row_probabilities", "rshr", "saturate", "scores",
-    "softmax_reciprocal", "split_planes", "top_k", "tree_mask", "upper_half", "visible",
+    "BYTE_TABLE_ENTRIES", "EXP2_TABLE", "FLAT", "HALF_BITS", "IMPORTANCE_MAX", "KEPT_BITS", "KEPT_UNIT", "KEY_BITS",
+    "KEY_MAX", "LEAST_HALF", "MAX_IMPORTANCE_SHIFT", "MAX_SHIFT", "MOST_GUARDED", "MOST_HALF", "WORD_TABLE_ENTRIES",
+    "accumulate_importance", "add", "argmax_rows", "at_least", "exp2", "flat_rows", "flat_scaling", "halved",
+    "importance_keys", "interpolate", "join_planes", "kept_sum", "lookup", "lower_half", "nonzero_first",
+    "norm_fraction", "norm_statistic", "normalize", "octave_max", "own_scale", "pack_halves", "pack_rows", "product",
+    "requant", "requant_row", "requant_store", "rope", "row_absmax", "row_max", "row_multiplier", "row_normalized",
+    "row_probabilities", "rshr", "saturate", "scores", "softmax_reciprocal", "split_planes", "top_k", "tree_mask",
+    "upper_half", "visible", "whole_planes",
 ]

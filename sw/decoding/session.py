@@ -73,10 +73,11 @@ def _refuse(backend: str | Opener, pair: Pair, *, general: bool, launch: str, in
         what = f"--batch {batch}" if batch > 1 else "--launch step" if launch == "step" else "--compute interpreter"
         raise InputError(f"--prune takes one text, whose passes are launches of the device, not {what}: drop one of "
                          "the two")
-    if pruning and (pruning.pages or pruning.four) and general:
-        raise InputError(f"--prune with {'score: pages' if pruning.pages else 'four'} takes greedy decoding by methods "
-                         "that run whole passes: drop the temperature, take another --method than layerskip, self, "
-                         "draft-tree, recycling and chooser, and no --draft-lengths confidence")
+    if pruning and (pruning.pages or pruning.packing) and general:
+        what = "score: pages" if pruning.pages else "progressive" if pruning.progressive else "four"
+        raise InputError(f"--prune with {what} takes greedy decoding by methods that run whole passes: drop the "
+                         "temperature, take another --method than layerskip, self, draft-tree, recycling and chooser, "
+                         "and no --draft-lengths confidence")
     if one_pass and (batch > 1 or looped or pruning):
         what = f"--batch {batch}" if batch > 1 else f"--launch {launch}" if looped else "--prune"
         raise InputError("--method parallel and joined take one text with its whole cache, a pass a launch, not "

@@ -10,7 +10,7 @@ import numpy as np
 
 from gemmule import numerics
 from gemmule.compiler.ir import Cache, IntegerInterpreter, Rows
-from gemmule.compiler.kernels.packing import Halves
+from gemmule.compiler.kernels.attention.halves.packing import Halves
 from gemmule.sw.device.interpreted import InterpretedModel
 from gemmule.sw.kv.pruning import Pruning
 
@@ -69,7 +69,9 @@ class InterpretedChooser:
         self.dropped.append(1 - stays / max(1, every))
         self._keep(lists)
         self.pairs = pairs
-        for name in lists:
+        if self.pruning.progressive:
+            self.kept.cut_keys(2 * pairs)
+        for name in () if self.pruning.progressive else lists:
             self.kept.halve(name, self.model.first, 2 * pairs, keys=self.pruning.four_of is Halves.BOTH)
         return 0
 

@@ -14,6 +14,7 @@ from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.place import cut_evenly
 from gemmule.compiler.program import Program, Step
 from gemmule.compiler.programs.general_program import Answers
+from gemmule.compiler.programs.halves.packed_program import PackedProgram
 from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.compiler.programs.prefill import PrefillProgram
 from gemmule.sim.result import Result
@@ -145,9 +146,10 @@ def _plain(model: Runner, rows: Rows, answered: np.ndarray, cached: list[int], k
            places: list[np.ndarray] | None) -> Forward:
     """Greedy tokens by the plain program, rows of a prompt and few rows by those beside it."""
     results = []
+    beside = model.program.beside(model.pairs) if isinstance(model.program, PackedProgram) else 0
     found, place = np.zeros(int(answered.sum()), dtype=np.int64), np.cumsum(answered) - 1
     for program, piece in launches(rows, answered, model.program, None if model.pairs else model.prefill,
-                                   model.narrow, cached):
+                                   model.narrow, [length + beside for length in cached]):
         index, to, count = _places(program, piece, answered)
         lengths = [length + done for length, done in zip(cached, piece.before)]
         listed = places if places is None else listed_piece(program, places, lengths, piece)

@@ -119,15 +119,16 @@ class InterpretedModel(LoadedModel):
                  prefill: PrefillProgram | None = None, narrow: Sequence[ModelProgram] = (),
                  pages: Pages | None = None, values: int = 1, lender: InterpretedModel | None = None,
                  sampled: ModelProgram | None = None, page: int = PAGE,
-                 whole: InterpretedModel | None = None) -> None:
+                 whole: InterpretedModel | None = None, below: float = 0.0) -> None:
         """``timer`` tells the cycles of the programs' launches; None: passes cost nothing and are not charged.
 
         ``pages``: rows choose pages of the cache. ``values``: least probability that meets a value. ``lender``: the
         model whose hidden rows this one reads. ``sampled``: as of :class:`LoadedModel`. ``page``: rows of a page,
-        where the cache of a batch is a pool. ``whole``: the model in whose cache this one goes on.
+        where the cache of a batch is a pool. ``whole``: the model in whose cache this one goes on. ``below``: as of
+        the interpreter.
         """
         self.name, self.network, self.program, self.timer = name, network, program, timer
-        self.interpreter, self.cache = IntegerInterpreter(network, pages, values), Cache(network.graph)
+        self.interpreter, self.cache = IntegerInterpreter(network, pages, values, below), Cache(network.graph)
         self.whole, self.ahead_of = whole, _Early(self.interpreter, self.cache)
         self.early: dict[Ranges, _Early] = {}
         """By the layers that they have."""

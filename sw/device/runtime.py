@@ -13,9 +13,9 @@ from gemmule.compiler.kernels.attention.cache_list import nobody
 from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.program import NO_DRAM, Program, Step
 from gemmule.compiler.programs.greedy_loop import GreedyLoop
+from gemmule.compiler.programs.halves.packed_program import PackedProgram
 from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.compiler.programs.moves import Moves
-from gemmule.compiler.programs.packed_program import PackedProgram
 from gemmule.compiler.programs.pages_program import PagesProgram
 from gemmule.compiler.programs.prefill import PrefillProgram
 from gemmule.compiler.programs.selecting import Selection
@@ -72,7 +72,8 @@ class LoadedModel:
         self.selection, self.displacement, self.values, self.sampled = selection, 0, values, sampled
         self.pairs = 0
         """Rows of 4 bits with which the cache begins."""
-        self.value_reads = ValueReads() if values else None
+        self.packing = program.packing if isinstance(program, PackedProgram) else None
+        self.value_reads = ValueReads() if values or isinstance(self.packing, float) else None
         """Of passes under the model's own name, shared by all copies."""
         self.name = name
         self.tokens: np.ndarray | None = None
@@ -129,6 +130,8 @@ class LoadedModel:
             return PagesKV(self, pruning.pages, self.room)
         if pruning and (pruning.values or 0) != self.values:
             raise ValueError(f"{self.name} leaves out other values than the schedule: place it with the schedule")
+        if pruning and pruning.packing != self.packing:
+            raise ValueError(f"{self.name} has other rows of 4 bits than the schedule: place it with the schedule")
         if pruning and pruning.values and not pruning.selects:
             return ValuesKV(self, pruning.values, self.room)
         if pruning:
@@ -308,7 +311,7 @@ class LoadedModel:
         result = self._launched(program, step)
         self._charge(self.name, program, result, passes=passes)
         if self.value_reads and self.name == TARGET:
-            add_launch(self.value_reads, self.program, program, step, result)
+            add_launch(self.value_reads, self.program, program, step, result, self.pairs)
         return result
 
     def _launched(self, program: Program, step: Step) -> Result:

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from gemmule.compiler.ir.pages import Pages
-from gemmule.compiler.kernels.packing import PAIRS, Halves
+from gemmule.compiler.kernels.attention.halves.packing import PAIRS, Halves
 from gemmule.numerics import MOST_GUARDED
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import SCORES
@@ -20,6 +20,8 @@ __all__ = ["PAGES", "Pruning", "load_pruning", "pruning_of", "read_schedule"]
 
 
 PAGES = (4, 8, 16, 32, 64)
+HALVED = (Halves.VALUES.value, Halves.BOTH.value)
+LEAST_BELOW = 0.01
 MOST_PROBABILITY = 255
 
 
@@ -53,7 +55,9 @@ class Pruning:
     four: float | None = None
     """Of the rows that are kept, the share that has only 4 bits: the least important ones."""
     halves: str = "values"
-    """What has 4 bits then, one of :class:`gemmule.compiler.kernels.packing.Halves`."""
+    """What has 4 bits then, one of :data:`HALVED`."""
+    progressive: float | None = None
+    """Largest probability of a row below which it reads all bits of keys, else 4. None: all rows do."""
 
     def __post_init__(self) -> None:
         if self.score not in SCORES:
@@ -83,9 +87,15 @@ class Pruning:
                                       or not 0 < self.four <= 1):
             raise InputError(f"prune: four must be a share above 0 and up to 1.0, not {self.four!r}: of the rows that "
                              "are kept, those that have 4 bits")
-        if self.halves not in [one.value for one in Halves]:
-            raise InputError(f"prune: halves must be one of {', '.join(one.value for one in Halves)}, not "
-                             f"{self.halves!r}: what has 4 bits")
+        if self.halves not in HALVED:
+            raise InputError(f"prune: halves must be one of {', '.join(HALVED)}, not {self.halves!r}: what has 4 bits")
+        if self.progressive is not None and (isinstance(self.progressive, bool) or not isinstance(
+                self.progressive, int | float) or not LEAST_BELOW <= self.progressive <= 1):
+            raise InputError(f"prune: progressive must be a probability from {LEAST_BELOW} to 1.0, not "
+                             f"{self.progressive!r}: rows whose largest one is smaller read all bits of keys")
+        if self.progressive is not None and (self.score != "attention" or self.values is not None or self.four):
+            raise InputError("prune: progressive goes with score: attention, and without values and four: leave one "
+                             "out")
         if self.four is not None and (self.score != "attention" or self.values is not None):
             raise InputError("prune: four goes with score: attention, which says what is important, and without "
                              "values: leave one out")
@@ -115,12 +125,18 @@ class Pruning:
 
     def pairs(self, cached: int) -> int:
         """Of so many cached rows, how many pairs are kept with 4 bits."""
-        return int(self.four * self.rows(cached)) // (2 * PAIRS) * PAIRS if self.four else 0
+        share = 1 if self.progressive else self.four or 0
+        return int(share * self.rows(cached)) // (2 * PAIRS) * PAIRS
 
     @property
     def four_of(self) -> Halves:
         """What has 4 bits in rows that have."""
-        return Halves(self.halves)
+        return Halves.PLANES if self.progressive else Halves(self.halves)
+
+    @property
+    def packing(self) -> Halves | float | None:
+        """What programs are compiled for: what has 4 bits, or the threshold of keys in two halves; None: neither."""
+        return self.progressive or (self.four_of if self.four else None)
 
     def stand(self, cached: int) -> int:
         """Rows of a cache that those kept of so many take: with both halves two of 4 bits take one."""
@@ -132,7 +148,7 @@ class Pruning:
         the values of 4 bits beside keys of 8.
         """
         pairs = self.pairs(cached)
-        return (self.four_of.stand(pairs) - pairs) * row // 2
+        return 0 if self.progressive else (self.four_of.stand(pairs) - pairs) * row // 2
 
     def due(self, cached: int, since: int | None, *, entered: bool) -> bool:
         """Whether it is time to choose, with so many cached rows; ``since``: how many there were the last time.

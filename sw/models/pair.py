@@ -16,8 +16,8 @@ from gemmule.compiler.files.chat import Chat
 from gemmule.compiler.files.model_file import ModelFile, load_model
 from gemmule.compiler.ir import Pages
 from gemmule.compiler.kept import compile_kept, loop_kept, narrow_kept, prefill_kept, sampled_kept, selection_kept
+from gemmule.compiler.kernels.attention.halves.packing import Halves
 from gemmule.compiler.kernels.head.lent import Lender
-from gemmule.compiler.kernels.packing import Halves
 from gemmule.compiler.passes.map import choices, default_rows, most_rows
 from gemmule.compiler.place import round_up
 from gemmule.compiler.programs.model_program import ModelProgram
@@ -319,7 +319,7 @@ class _Imported:
     def __init__(self, path: Path, file: ModelFile, *, shown: str, bundled: bool = False) -> None:
         self.path, self.file, self.shown, self.bundled = path, file, shown, bundled
         self.kept: dict[tuple[Config, int, bool, bool, int, int, int | None, tuple[int, int] | None, Pages | None,
-                              int, Halves | None, int, Lender | None, int | None, int, bool, Branching | None],
+                              int, Halves | float | None, int, Lender | None, int | None, int, bool, Branching | None],
                         Placed] = {}
         self.others: dict[bytes, _Imported] = {}
         """By the tokens that they choose among."""
@@ -341,7 +341,7 @@ class _Imported:
         pages = pruning.pages if pruning else None
         always = (pruning.first, pruning.last) if pruning and pruning.selects else None
         values = (pruning.values if pruning else None) or 0
-        packed = pruning.four_of if pruning and pruning.four else None
+        packed = pruning.packing if pruning else None
         if pages and prefill:
             raise InputError(f"--prefill-rows {prefill} does not go with rows that choose pages (score: pages), which "
                              "pass prompts as all rows: use --prefill-rows 0")
@@ -382,7 +382,7 @@ class _Imported:
         return Placed(network, program, program.fill(network))
 
     def _place(self, config: Config, base: int, rows: int, general: bool, looped: bool, batch: int, values: int,
-               packed: Halves | None, lend: int, borrow: Lender | None, context: int | None, pool: int,
+               packed: Halves | float | None, lend: int, borrow: Lender | None, context: int | None, pool: int,
                branches: Branching | None) -> Placed:
         network, effort = self.file.network, default_effort(self.file.network.graph)
         beside: dict[str, Any] = {name: value for name, value in (

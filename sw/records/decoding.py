@@ -96,6 +96,10 @@ class Pruning(BaseModel):
     page: int = Field(description="rows of a page, where each row chooses pages")
     values: int | None = Field(default=None, description="least 8-bit probability that meets a value; null: all "
                                                          "values are loaded")
+    four: float | None = Field(default=None, description="of the rows that are kept, the share with 4 bits; null: none")
+    halves: Literal["values", "both"] = Field(default="values", description="what has 4 bits then; both: keys too")
+    progressive: float | None = Field(default=None, description="largest probability below which a row reads all bits "
+                                                                "of keys, else 4; null: all rows do")
 
 
 class Generate(Record):

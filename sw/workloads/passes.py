@@ -51,15 +51,17 @@ class Runs(ABC):
     """
 
     def __init__(self, program: ModelProgram | EncoderProgram, network: Network, backend: str, seed: int,
-                 timing_only: bool, room: int = 0, values: int = 1) -> None:
-        """``room``: bytes of DRAM beyond the program's own. ``values``: least probability that meets a value."""
+                 timing_only: bool, room: int = 0, values: int = 1, below: float = 0.0) -> None:
+        """``room``: bytes of DRAM beyond the program's own. ``values``: least probability that meets a value.
+        ``below``: largest one of a row that reads lower halves of keys.
+        """
         self.network, self.timing_only, self._program = network, timing_only, program
         self._commands = program.commands
         self._weights = {register for register, name in program.bases.items()
                          if name in (WEIGHTS, HEAD_WEIGHTS, LISTED, STATIC)}
         self.random = np.random.default_rng(seed)
         self.device: Device = open_device(backend, program.config, 1 if timing_only else program.size + room)
-        self.interpreter, self.equal = IntegerInterpreter(network, values=values), True
+        self.interpreter, self.equal = IntegerInterpreter(network, values=values, below=below), True
         self.results: list[Result] = []
         self.ideal_bytes = self.macs = 0
         if not timing_only:
@@ -165,8 +167,8 @@ class Passes(Runs):
     """Sequences of random tokens, as many as the program's batch, on one device."""
 
     def __init__(self, program: ModelProgram, network: Network, backend: str, seed: int, timing_only: bool,
-                 room: int = 0, values: int = 1) -> None:
-        super().__init__(program, network, backend, seed, timing_only, room, values)
+                 room: int = 0, values: int = 1, below: float = 0.0) -> None:
+        super().__init__(program, network, backend, seed, timing_only, room, values, below)
         self.program, self.cache = program, Cache(network.graph)
         self.cached = self.position = network.graph.prefix
         """Rows of the cache that the next pass sees, and the position of its first row."""

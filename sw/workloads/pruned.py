@@ -73,8 +73,10 @@ def losses(network: Network, window: np.ndarray, pruning: Pruning | None, observ
     graph = network.graph
     model = InterpretedModel(TARGET, network, Untimed(graph), None,  # type: ignore[arg-type]
                              pages=pruning.pages if pruning else None,
-                             values=pruning.values or 1 if pruning else 1)
-    model.interpreter = interpreter(network, model.interpreter.pages, model.interpreter.values)
+                             values=pruning.values or 1 if pruning else 1,
+                             below=(pruning.progressive or 0.0) if pruning else 0.0)
+    model.interpreter = interpreter(network, model.interpreter.pages, model.interpreter.values,
+                                    model.interpreter.below)
     kv = pruned_cache(model, pruning or Pruning(keep=1.0, whole=1 << 16, every=BLOCK), observed, chooser)
     ids, nats, shares, at = window.tolist(), [], [], 0
     while at < len(ids) - 1:

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemmule.compiler.ir import Rows
+from gemmule.compiler.kernels.attention.halves.packing import PAIR_LISTS, pair_half
 from gemmule.compiler.kernels.attention.pages import MEANS
 from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.kernels.moves import LISTS
-from gemmule.compiler.kernels.packing import PAIR_LISTS, pair_half
 from gemmule.compiler.program import NO_DRAM, Program, Step
+from gemmule.compiler.programs.halves.packed_program import PackedProgram
 from gemmule.compiler.programs.selecting import Selection
 from gemmule.compiler.search.cost import passes_cost
 from gemmule.compiler.search.narrow import chosen_program
@@ -114,7 +115,8 @@ def token_cycles(placed: Placed, pruning: Pruning | None, context: int) -> Token
 def _pass(placed: Placed, context: int, pairs: int = 0) -> int:
     """One row, by the program that a session takes; of the cached ones ``pairs`` pairs have 4 bits."""
     cached = placed.program.graph.prefix + context
-    program = chosen_program(placed.narrow, 1, cached) or placed.program
+    beside = placed.program.beside(pairs) if isinstance(placed.program, PackedProgram) else 0
+    program = chosen_program(placed.narrow, 1, cached + beside) or placed.program
     return passes_cost(program, [(1, cached)], pairs)
 
 

@@ -15,8 +15,8 @@ from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.passes.map import default_rows
 from gemmule.compiler.place import round_up
 from gemmule.compiler.program import Program, Registers, Step
+from gemmule.compiler.programs.halves.packed_program import PackedProgram, standing_rows
 from gemmule.compiler.programs.model_program import ModelProgram
-from gemmule.compiler.programs.packed_program import PackedProgram, standing_rows
 from gemmule.compiler.programs.selecting import Selection, compile_selection
 from gemmule.sim.result import Result
 from gemmule.sw.device.choosing import DeviceChooser, top_k_cycles
@@ -76,7 +76,7 @@ class Beside:
 
 def compiled_for(pruning: Pruning) -> dict[str, Any]:
     """Options of the program that passes by a schedule take."""
-    found = {"values": pruning.values, "packed": pruning.four_of if pruning.four else None}
+    found = {"values": pruning.values, "packed": pruning.packing}
     return {name: value for name, value in found.items() if value}
 
 
@@ -140,7 +140,7 @@ class PrunedPasses(Passes):
         select = selection.select
         super().__init__(program, network, backend, seed, timing_only,
                          room=select.base_address + select.size - program.base_address - program.size,
-                         values=pruning.values or 1)
+                         values=pruning.values or 1, below=pruning.progressive or 0.0)
         self.dense = dense or program
         self.selection, self.pruning, self.selected = selection, pruning, SelectionCycles()
         self.dropped: float | None = None
@@ -248,7 +248,7 @@ class PrunedPasses(Passes):
 
     def _saved(self) -> int:
         """Bytes of values that the passes did not load."""
-        return 0 if self.timing_only else saved_bytes(self.program, self.results, self.cached - self.passed)
+        return 0 if self.timing_only else saved_bytes(self.program, self.results, self.cached - self.passed, self.pairs)
 
     def _share(self, amount: int) -> int:
         """Of what a selection takes, the part of a pass."""

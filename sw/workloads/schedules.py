@@ -25,7 +25,7 @@ def grid(base: Pruning, keeps: Sequence[float | int], everys: Sequence[int], sco
     Raises:
         InputError: a combination is no schedule.
     """
-    rest = {"first": base.first, "last": base.last, "whole": base.whole}
+    rest: dict[str, Any] = {"first": base.first, "last": base.last, "whole": base.whole}
     fixed = [score for score in scores if score != "pages"]
     return [*(Pruning(keep=keep, every=every, score=score, **rest)
               for keep, every, score in product(keeps, everys, fixed)),

@@ -9,6 +9,7 @@ from gemmule.compiler.ir import Network
 from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.sim.result import Result
 from gemmule.sw.device.choosing import top_k_cycles
+from gemmule.sw.device.halves_skipped import halves_skipped
 from gemmule.sw.device.values_skipped import values_skipped
 from gemmule.sw.kv.selected import row_bytes
 from gemmule.sw.workloads.passes import Passes
@@ -16,11 +17,15 @@ from gemmule.sw.workloads.passes import Passes
 __all__ = ["ValuesPasses", "saved_bytes"]
 
 
-def saved_bytes(program: ModelProgram, results: Sequence[Result], cached: int) -> int:
-    """Of values that passes behind ``cached`` rows did not load."""
+def saved_bytes(program: ModelProgram, results: Sequence[Result], cached: int, pairs: int = 0) -> int:
+    """Of values, and of lower halves of keys, that passes behind ``cached`` rows did not load; the cache begins with so
+    many ``pairs`` of rows of 4 bits.
+    """
     attention = program.choice.mappings[0].attention
+    ran = program.commands, program.registers_of
     return program.graph.attentions[0].head_dim * sum(
-        values_skipped(attention, program.commands, program.registers_of, result, cached) for result in results)
+        values_skipped(attention, *ran, result, cached) + halves_skipped(attention, *ran, result, pairs)
+        for result in results)
 
 
 class ValuesPasses(Passes):

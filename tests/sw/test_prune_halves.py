@@ -32,7 +32,8 @@ from .test_pruned_runs import told
 BASE = load_config("base")
 VALUES = Pruning(keep=1.0, every=16, last=16, whole=40, four=0.6)
 BOTH = replace(VALUES, keep=0.8, halves="both")
-SCHEDULES = {"values": VALUES, "both": BOTH}
+PLANES = replace(VALUES, four=None, progressive=0.3)
+SCHEDULES = {"values": VALUES, "both": BOTH, "progressive": PLANES}
 NEW = 90
 
 
@@ -43,8 +44,9 @@ def _prompt() -> list[int]:
 @pytest.fixture(scope="module")
 def sessions() -> Iterator[dict[str, Session]]:
     pair = bundled_pair("small")
-    with Session(BASE, pair=pair, pruning=VALUES) as values, Session(BASE, pair=pair, pruning=BOTH) as both:
-        yield {"values": values, "both": both}
+    with Session(BASE, pair=pair, pruning=VALUES) as values, Session(BASE, pair=pair, pruning=BOTH) as both, \
+            Session(BASE, pair=pair, pruning=PLANES) as progressive:
+        yield {"values": values, "both": both, "progressive": progressive}
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
@@ -60,7 +62,8 @@ def test_every_method_decodes_the_same_text(sessions: dict[str, Session], method
 def test_equals_the_interpreter(sessions: dict[str, Session], name: str) -> None:
     """The device's text is that of the interpreter; what is told counts the rows as they stand."""
     network, prompt = bundled_pair("small").target(BASE, 0).network, _prompt()
-    model = InterpretedModel(TARGET, network, Untimed(network.graph, max_rows=16), None)  # type: ignore[arg-type]
+    model = InterpretedModel(TARGET, network, Untimed(network.graph, max_rows=16), None,  # type: ignore[arg-type]
+                             below=SCHEDULES[name].progressive or 0.0)
     talk = Conversation(model, METHODS["ar"].make(None), Ledger(BASE), rule=GREEDY,  # type: ignore[arg-type]
                         kv=pruned_cache(model, SCHEDULES[name], 16))
     made = sessions[name].generate("ar", prompt, NEW)
@@ -68,7 +71,7 @@ def test_equals_the_interpreter(sessions: dict[str, Session], name: str) -> None
     assert made.pruned
     assert made.pruned.halved >= 32
     assert 0.5 < made.pruned.bytes / made.pruned.bytes_dense < 1 + made.pruned.selections * 16 * 200 / NEW
-    assert (made.pruned.saved > 0) is (name == "values")
+    assert (made.pruned.saved > 0) is (name != "both")
 
 
 def test_too_few_rows_for_pairs_change_nothing() -> None:
@@ -101,17 +104,19 @@ def test_run_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     sizes = Sizes(family="llama", hidden=48, inner=64, heads=6, kv_heads=2, head_dim=16, layers=3, vocab=61,
                   positions=300, prefix=1)
     file = tmp_path / "decoder.safetensors"
-    save_model(file, random_network(sizes, 1), replace(MADE, prefix=(0,)), None)
+    save_model(file, random_network(sizes, 1), MADE.model_copy(update={"prefix": (0,)}), None)
     schedule, words = "keep: 1.0\nevery: 16\nlast: 16\nwhole: 32\n", ("model", str(file), "--seq", "200")
     plain = told(monkeypatch, tmp_path, schedule, *words)
-    for halves, least in (("values", 0.6), ("both", 0.4)):
-        text = f"{schedule}four: 0.9\nhalves: {halves}\n"
+    for more, least in (("four: 0.9\nhalves: values", 0.6), ("four: 0.9\nhalves: both", 0.4),
+                        ("progressive: 0.01", 0.6)):
+        text = f"{schedule}{more}\n"
         found, timed = told(monkeypatch, tmp_path, text, *words), told(monkeypatch, tmp_path, text, *words,
                                                                        "--timing-only")
         assert found["output_equals_interpreter"] is True
         assert found["kept_rows_by_layer"] == [200] * 3
         assert found["kv_bytes_dense"] == plain["kv_bytes_dense"] == timed["kv_bytes_dense"]
-        assert least * plain["kv_bytes"] < found["kv_bytes"] == timed["kv_bytes"] < plain["kv_bytes"]
+        assert least * plain["kv_bytes"] < found["kv_bytes"] < plain["kv_bytes"]
+        assert timed["kv_bytes"] == (plain if "progressive" in more else found)["kv_bytes"]
         assert found["cycles_dense"] == plain["cycles_dense"]
 
 
@@ -121,7 +126,9 @@ def test_run_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ("keep: 0.5\nfour: 0.5\nhalves: keys", "halves must be one of values, both, not 'keys'"),
     ("keep: 0.5\nhalves: both", "no row has: add four"), ("four: 0.5", "keep or values"),
     ("keep: 0.5\nfour: 0.5\nscore: none", "four goes with score: attention"),
-    ("keep: 0.5\nfour: 0.5\nvalues: 2", "without values")])
+    ("keep: 0.5\nfour: 0.5\nvalues: 2", "without values"),
+    ("keep: 0.5\nprogressive: 0", "a probability from 0.01 to 1.0, not 0"), ("keep: 0.5\nprogressive: 2", "not 2"),
+    ("keep: 0.5\nprogressive: true", "not True"), ("keep: 0.5\nprogressive: 0.3\nfour: 0.5", "values and four")])
 def test_bad_schedules(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str,
                        message: str) -> None:
     """One line, exit code 2."""

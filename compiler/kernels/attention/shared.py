@@ -193,7 +193,7 @@ class AttentionKernel(ABC):
         return (Dyn.SRC0, *self.new_dyn[1:]) if self.new_dyn is not NO_DYN else NO_DYN
 
 
-Form = Mapping[MatrixFlag, Mapping[str, int]]
+Form = Mapping[MatrixFlag, Mapping[str, Any]]
 """Flags of a product with what they stand for, and the fields that go with them."""
 
 

@@ -3,7 +3,7 @@
 A packed row stands in a row of the cache: its low nibbles are of one position, the high ones of the next. The mesh
 takes nibbles, shifted to the left, so sums are those of bytes whose lower halves are 0. All else is
 :mod:`gemmule.compiler.kernels.attention.block`'s: packed positions come first, in a loop of their own, and the scores
-of the others stand behind theirs. What packs rows is :mod:`gemmule.compiler.kernels.packing`.
+of the others stand behind theirs. What packs rows is :mod:`gemmule.compiler.kernels.attention.halves.packing`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from gemmule.compiler.ir import Attention
 from gemmule.compiler.kernels.attention.block import BlockAttention, BlockHead, BlockMapping
+from gemmule.compiler.kernels.attention.halves.packing import Halves
 from gemmule.compiler.kernels.attention.shared import CACHE, PACKED, Form, attention_rows
-from gemmule.compiler.kernels.packing import Halves
 from gemmule.compiler.kernels.virtual import At, LengthReg, SetDisplacement
 from gemmule.config import Config
 from gemmule.control import params, set_length
@@ -21,16 +21,23 @@ from gemmule.isa import MAX_LENGTH, PARAMS_WORDS, Command, Length, MatrixFlag, S
 from gemmule.numerics import HALF_BITS
 from gemmule.timing import ceil_div
 
-__all__ = ["PackedAttention", "PackedMapping", "packed_words"]
+__all__ = ["LOWER", "PackedAttention", "PackedHead", "PackedMapping", "packed_half", "packed_words"]
 
-BESIDE = PACKED + " keys"
-"""The same where keys of 8 bits stand beside values of 4."""
+BESIDE = PACKED + " beside"
+"""The same where keys or values of 8 bits stand beside others of 4."""
+LOWER = PACKED + " lower"
+"""The same where lower halves of keys stand, behind the upper ones."""
 HALVES: Form = {MatrixFlag.B_INT4: {"group": HALF_BITS}}
 
 
 def packed_words(config: Config, pairs: int) -> Command:
     """PARAMS with how many positions and rows of 4 bits the cache begins with; a launch's first command."""
     return params(_word(config), 2 * pairs | pairs << 16, *(PARAMS_WORDS - 1) * (0,), note="rows of 4 bits")
+
+
+def packed_half(config: Config) -> int:
+    """The half of the parameter memory that says how many positions have 4 bits; the next one says it of rows."""
+    return 2 * _word(config)
 
 
 def _word(config: Config) -> int:
@@ -42,11 +49,6 @@ class PackedMapping(BlockMapping):
     """How attention is cut into blocks, of packed positions too."""
 
     packed: Halves
-
-    @property
-    def keys(self) -> bool:
-        """Keys are packed, not values alone."""
-        return self.packed is Halves.BOTH
 
     def moved(self, node: Attention, dim: int, rows: int) -> int:
         """Both kinds of rows end in a turn of their own."""
@@ -71,19 +73,20 @@ class PackedAttention(BlockAttention):
     """Whether the commands that are written now are of packed positions."""
 
     def _head(self, kv: int, statistics: int, sequence: int) -> BlockHead:
-        return _PackedHead(self, kv, statistics, sequence)
+        return PackedHead(self, kv, statistics, sequence)
 
     def _loop(self, second: BlockHead | None, first: BlockHead | None) -> None:
-        b, mapping, half = self.b, self.mapping, 2 * _word(self.b.config)
+        b, mapping, half = self.b, self.mapping, packed_half(self.b.config)
         if mapping.keep:
             b.control(set_length(LengthReg.ROW))
         b.control(set_length(LengthReg.LEFT, Source.HALF, index=half),
                   set_length(LengthReg.PAIRS, Source.HALF, index=half + 1), SetDisplacement(PACKED, 0),
-                  *(() if mapping.keys else (SetDisplacement(BESIDE, 0),)))
+                  *(() if mapping.packed is Halves.BOTH else (SetDisplacement(BESIDE, 0),)))
         heads = [head for head in (second, first) if head]
         self.packed = True
         for head in heads:
-            head.forms = (HALVES if mapping.keys else {}, HALVES)
+            keys, values = (HALVES if packed else {} for packed in mapping.packed.packed)
+            head.forms = (keys, values)
         self._turns(second, first, Length(MAX_LENGTH, LengthReg.LEFT), keeping=mapping.keep)
         self.packed = False
         for head in heads:
@@ -100,11 +103,11 @@ class PackedAttention(BlockAttention):
         self.b.control(set_length(LengthReg.LEFT, Source.LENGTH, LengthReg.LEFT, amount=-turn),
                        set_length(LengthReg.PAIRS, Source.LENGTH, LengthReg.PAIRS, amount=-turn // 2),
                        SetDisplacement(PACKED, turn // 2 * self.layout.row, further=True))
-        if not self.mapping.keys:
+        if self.mapping.packed is not Halves.BOTH:
             self.b.control(SetDisplacement(BESIDE, turn * self.layout.row, further=True))
 
 
-class _PackedHead(BlockHead):
+class PackedHead(BlockHead):
     """One KV head with the heads that share it."""
 
     kernel: PackedAttention
@@ -115,7 +118,7 @@ class _PackedHead(BlockHead):
 
     def _is_packed(self, kind: int) -> bool:
         """Whether the keys (0, again: 2) or values (1) that are taken now are."""
-        return self.kernel.packed and (kind == 1 or self.kernel.mapping.keys)
+        return self.kernel.packed and self.kernel.mapping.packed.packed[kind == 1]
 
     @property
     def region(self) -> str:
@@ -124,9 +127,13 @@ class _PackedHead(BlockHead):
     def load(self, part: int, j: int, *, again: bool = False) -> None:
         if not self._is_packed(part):
             super().load(part, j, again=again)
-            return
+        else:
+            self.load_packed(part, j, self._slot(2 if again else part, j), PACKED)
+
+    def load_packed(self, part: int, j: int, to: At, region: str) -> None:
+        """Packed keys (0) or values (1) of the blocks from ``j`` on."""
         k, layout, every, half = self.k, self.k.layout, self.mapping.block * self.mapping.pair, self.mapping.block // 2
-        self.b.add(Unit.LOAD, f"{self.name}: {('keys', 'values')[part]} of 4 bits", region=PACKED, stride=layout.row,
-                   bytes=layout.head, row=self._slot(2 if again else part, j), row_stride=1, block_stride=every,
+        self.b.add(Unit.LOAD, f"{self.name}: {('keys', 'values')[part]} of 4 bits", region=region, stride=layout.row,
+                   bytes=layout.head, row=to, row_stride=1, block_stride=every,
                    offset=layout.offset(k.number, self.kv, part) + (k.prefix + j * half) * layout.row,
                    rows=Length(every // 2, LengthReg.PAIRS, j * half))

@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gemmule.compiler.kernels.attention.halves.packing import (
+    NIBBLES,
+    PAIR_LISTS,
+    TO_LOWER,
+    TO_WHOLE,
+    Halves,
+    packed_rows,
+    pair_half,
+)
 from gemmule.compiler.kernels.attention.kv_layout import KvLayout
 from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.kernels.moves import FROM, TO, list_count
-from gemmule.compiler.kernels.packing import NIBBLES, PAIR_LISTS, TO_KEYS, Halves, packed_rows, pair_half
 from gemmule.compiler.kernels.virtual import LengthReg
 from gemmule.compiler.layout import Region
 from gemmule.compiler.passes.entry import Lowered, straight
@@ -29,11 +37,15 @@ class PackProgram(MoveProgram):
     """Pairs of rows of one cache to the first rows of another."""
 
     halves: Halves
-    keys: int | None
-    """Base register of the other one where keys are stored, if not with values."""
+    whole: int | None
+    """Base register of the other one where keys or values of 8 bits are stored."""
+    lower: int | None
+    """The same of lower halves, which come behind the upper ones."""
 
     def between(self, source: Region, target: Region, rows: int) -> Registers:
-        beside = {} if self.keys is None else {self.keys: target}
+        size = rows * self.layout.row
+        beside = ({} if self.whole is None else {self.whole: target}) | (
+            {} if self.lower is None else {self.lower: (target[0] + size, target[1] - size)})
         return self.place(windows={self.source: source, self.target: target} | beside,
                           lengths={LengthReg.ROWS: rows})
 
@@ -59,7 +71,7 @@ class PackEntry(MoveEntry[PackProgram]):
     def regions(self) -> Mapping[str, int]:
         """A turn may read a row of the device beyond its list."""
         lists = 2 * list_count(self.layout) * pair_half(self.config, self.context)
-        return {PAIR_LISTS: lists + self.config.dim, NIBBLES: BYTE_TABLE_ENTRIES}
+        return {PAIR_LISTS: lists + self.config.dim, NIBBLES: 2 * BYTE_TABLE_ENTRIES}
 
     def limit(self) -> Bounds:
         return {LengthReg.ROWS: (0, self.context // 2), LengthReg.LEFT: (0, self.context // 2)}
@@ -69,4 +81,4 @@ class PackEntry(MoveEntry[PackProgram]):
         return PackProgram(
             **self.standing(used, [CACHE, PAIR_LISTS, NIBBLES]), max_positions=self.context, batch=self.batch,
             layout=self.layout, source=self.bases[FROM], target=self.bases[TO], halves=self.halves,
-            keys=self.bases.get(TO_KEYS))
+            whole=self.bases.get(TO_WHOLE), lower=self.bases.get(TO_LOWER))

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.kernels.attention.packed import PackedMapping, packed_words
+from gemmule.compiler.kernels.attention.halves.packed import LOWER, PackedMapping, packed_words
+from gemmule.compiler.kernels.attention.halves.packing import Halves
+from gemmule.compiler.kernels.attention.halves.progressive import ProgressiveMapping
 from gemmule.compiler.kernels.attention.shared import CACHE
-from gemmule.compiler.kernels.packing import Halves
 from gemmule.compiler.kernels.virtual import LengthReg
 from gemmule.compiler.program import Registers
 from gemmule.compiler.programs.model_program import ModelProgram
-from gemmule.numerics import pack_rows
+from gemmule.numerics import halved, lower_half, pack_halves, pack_rows
 
 __all__ = ["PackedProgram", "standing_rows"]
 
@@ -25,8 +26,11 @@ def standing_rows(rows: np.ndarray, pairs: int, halves: Halves, part: int) -> It
     ``rows``: one for each position, of which the first ``2 * pairs`` have 4 bits. Of a pair the one is among the first
     ``pairs``, the other among the following ones.
     """
-    if part or halves is Halves.BOTH:
-        yield 0, pack_rows(rows, pairs)[:pairs]
+    if halves.packed[part]:
+        yield 0, pack_rows(halved(rows) if halves is Halves.PLANES else rows, pairs)[:pairs]
+        if halves is Halves.PLANES:
+            low, high = (lower_half(rows[at:at + pairs]) for at in (0, pairs))
+            yield pairs, pack_halves(low, high).view(np.int8)
     else:
         yield 0, np.stack([rows[:pairs], rows[pairs:2 * pairs]], axis=1).reshape(2 * pairs, *rows.shape[1:])
     yield halves.stand(pairs), rows[2 * pairs:]
@@ -45,6 +49,16 @@ class PackedProgram(ModelProgram):
         assert isinstance(attention, PackedMapping)
         return attention.packed
 
+    @property
+    def packing(self) -> Halves | float:
+        """The same as an option: of keys in two halves the threshold."""
+        attention = self.choice.mappings[0].attention
+        return attention.below if isinstance(attention, ProgressiveMapping) else self.halves
+
+    def beside(self, pairs: int) -> int:
+        """By how many positions are more than the rows that they take, where so many pairs have 4 bits."""
+        return 2 * pairs - self.halves.stand(pairs)
+
     def packed(self, registers: Registers, pairs: int) -> Registers:
         """Registers of a pass, where the cached rows begin with so many pairs of positions of 4 bits.
 
@@ -53,7 +67,7 @@ class PackedProgram(ModelProgram):
         """
         cached = int(registers.lengths[LengthReg.CONTEXT])
         stand = self.halves.stand(pairs)
-        positions = cached + 2 * pairs - stand
+        positions = cached + self.beside(pairs)
         if not 0 <= stand <= cached - self.graph.prefix:
             raise CompileError(f"rows of 4 bits must take from 0 to the {cached - self.graph.prefix} rows that are "
                                f"cached, not {stand}")
@@ -61,9 +75,10 @@ class PackedProgram(ModelProgram):
             raise CompileError(f"cached positions must be fewer than {self.max_positions}, not {positions}: shorten "
                                "the context")
         made = Registers(*(numbers.copy() for numbers in registers))
-        base, size = self.registers_of[CACHE], stand * self.layout.row
-        made.bases[base] += size
-        made.limits[base] -= size
+        shifts = {CACHE: stand} | ({LOWER: pairs} if LOWER in self.registers_of else {})
+        for region, rows in shifts.items():
+            made.bases[self.registers_of[region]] += rows * self.layout.row
+            made.limits[self.registers_of[region]] -= rows * self.layout.row
         made.lengths[LengthReg.CONTEXT] -= stand
         made.first = (packed_words(self.config, pairs),)
         return made

@@ -6,7 +6,7 @@ where they are rounded to 16ths; those of the low nibbles then go through a tabl
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import Enum
 
 import numpy as np
@@ -26,17 +26,18 @@ from gemmule.compiler.kernels.virtual import (
 )
 from gemmule.config import Config
 from gemmule.isa import Length, MoveFlag, RequantFlag, SOp, Unit, VOp
-from gemmule.numerics import BYTE_TABLE_ENTRIES, HALF_BITS, LEAST_HALF, MOST_HALF
+from gemmule.numerics import BYTE_TABLE_ENTRIES, HALF_BITS, LEAST_HALF, MOST_HALF, whole_planes
 from gemmule.timing import ceil_div
 
-__all__ = ["NIBBLES", "PAIRS", "TO_KEYS", "Halves", "PAIR_LISTS", "nibble_table", "packed_rows", "pair_half"]
+__all__ = ["NIBBLES", "PAIRS", "PAIR_LISTS", "TO_LOWER", "TO_WHOLE", "Halves", "nibble_tables", "packed_rows",
+           "pair_half"]
 
 PAIR_LISTS = "lists of pairs"
 """Region: for each layer and KV head the rows of the low nibbles, then those of the high ones, uint16."""
 NIBBLES = "nibbles"
 """Region of the table that makes a number's lower four bits of it."""
-TO_KEYS = TO + " keys"
-"""The target, where keys of 8 bits are stored."""
+TO_WHOLE, TO_LOWER = TO + " whole", TO + " lower"
+"""The target, where keys or values of 8 bits are stored; and where lower halves are."""
 PAIRS = 16
 """Rows of 4 bits come in so many pairs."""
 LOWER = (1 << HALF_BITS) - 1
@@ -48,15 +49,24 @@ class Halves(Enum):
     VALUES = "values"
     BOTH = "both"
     """Keys too."""
+    PLANES = "planes"
+    """Keys alone, whose lower halves stand behind them, as packed rows of their own."""
 
     def stand(self, pairs: int) -> int:
         """Rows of a cache that so many pairs take."""
         return pairs if self is Halves.BOTH else 2 * pairs
 
+    @property
+    def packed(self) -> tuple[bool, bool]:
+        """Of keys, and of values."""
+        return self is not Halves.VALUES, self is not Halves.PLANES
 
-def nibble_table() -> np.ndarray:
-    """uint8 [256]"""
-    return (np.arange(BYTE_TABLE_ENTRIES) & LOWER).astype(np.uint8)
+
+def nibble_tables() -> np.ndarray:
+    """The lower half of a number, at most 119, as a nibble; and as a signed number  # uint8 [2 * 256]"""
+    every = np.arange(BYTE_TABLE_ENTRIES).astype(np.uint8).view(np.int8)
+    nibbles = whole_planes(every) & LOWER
+    return np.concatenate([nibbles, nibbles - (nibbles >> HALF_BITS - 1 << HALF_BITS)]).astype(np.uint8)
 
 
 def pair_half(config: Config, context: int) -> int:
@@ -66,13 +76,13 @@ def pair_half(config: Config, context: int) -> int:
 
 def packed_rows(config: Config, layout: KvLayout, context: int, halves: Halves) -> Iterator[Item]:
     """Pairs of rows to the first places, KV head by KV head."""
-    heads, table = max(1, layout.joined), At(Buffer("nibbles", BYTE_TABLE_ENTRIES // config.dim, Bank.STATE))
+    heads, table = max(1, layout.joined), At(Buffer("nibbles", 2 * BYTE_TABLE_ENTRIES // config.dim, Bank.STATE))
     yield VirtualCommand(unit=Unit.LOAD, note="nibbles", region=NIBBLES, fields={
-        "row": table, "block_stride": 1, "rows": 1, "bytes": BYTE_TABLE_ENTRIES})
-    yield VirtualCommand(unit=Unit.VECTOR, op=VOp.TABLE, note="nibbles", fields={"src0": table})
+        "row": table, "block_stride": 1, "rows": 1, "bytes": 2 * BYTE_TABLE_ENTRIES})
+    yield _table(table)
     body: list[Item] = []
     for head in range(heads):
-        body += _head(config, layout, context, head, halves)
+        body += _head(config, layout, context, head, halves, table)
     further = {PAIR_LISTS + PART: 2 * heads * pair_half(config, context)}
     run = layout.pitch if layout.joined else 2 * layout.pitch
     further |= dict.fromkeys((FROM, *(target + PART for target in _targets(halves))), run)
@@ -86,10 +96,14 @@ def _block(config: Config, groups: int) -> int:
 
 
 def _targets(halves: Halves) -> tuple[str, ...]:
-    return (TO,) if halves is Halves.BOTH else (TO, TO_KEYS)
+    return (TO, *(() if halves is Halves.BOTH else (TO_WHOLE,)), *((TO_LOWER,) if halves is Halves.PLANES else ()))
 
 
-def _head(config: Config, layout: KvLayout, context: int, head: int, halves: Halves) -> Iterator[Item]:
+def _table(at: At) -> VirtualCommand:
+    return VirtualCommand(unit=Unit.VECTOR, op=VOp.TABLE, note="nibbles", fields={"src0": at})
+
+
+def _head(config: Config, layout: KvLayout, context: int, head: int, halves: Halves, table: At) -> Iterator[Item]:
     """Of one head of a run, or of the two runs of a head."""
     groups = ceil_div(layout.head, config.dim)
     block, half = _block(config, groups), pair_half(config, context)
@@ -102,9 +116,12 @@ def _head(config: Config, layout: KvLayout, context: int, head: int, halves: Hal
         body.append(VirtualCommand(unit=Unit.SELECT, op=SOp.LIST_LOAD, note="to the list", fields={
             "src0": listed, "dst": side * block, "n": pairs}))
     for part, name in enumerate(("keys", "values")):
-        write = _part if part or halves is Halves.BOTH else _copies
+        write = _part if halves.packed[part] else _copies
         body += write(layout, name, layout.offset(0, head, part), groups, block, context - 1)
-    steps = dict(zip(_targets(halves), (layout.row, 2 * layout.row), strict=False))
+        if part == 0 and halves is Halves.PLANES:
+            signed = table + BYTE_TABLE_ENTRIES // config.dim
+            body += _lower(layout, layout.offset(0, head, part), groups, block, body, table, signed)
+    steps = {target: (2 if target == TO_WHOLE else 1) * layout.row for target in _targets(halves)}
     yield from rows_loop({PAIR_LISTS: 2} | steps, block, body, "pairs")
 
 
@@ -117,7 +134,7 @@ def _copies(layout: KvLayout, name: str, place: int, groups: int, block: int, la
         yield VirtualCommand(unit=Unit.LOAD, note=name, region=FROM, flags=frozenset({int(MoveFlag.INDEXED)}), fields={
             **move, "row": at, "offset": place, "stride": layout.row, "list": side * block, "last_index": last})
     for side, at in enumerate(both):
-        yield VirtualCommand(unit=Unit.STORE, note=name, region=TO_KEYS, fields={
+        yield VirtualCommand(unit=Unit.STORE, note=name, region=TO_WHOLE, fields={
             **move, "row": at, "offset": place + side * layout.row, "stride": 2 * layout.row})
 
 
@@ -144,3 +161,26 @@ def _part(layout: KvLayout, name: str, place: int, groups: int, block: int, last
     yield VirtualCommand(unit=Unit.VECTOR, op=VOp.ADD, note=f"pairs of {name}", fields={
         **shared, "src0": high, "src1": low, "dst": packed, "mult": 1 << HALF_BITS, "aux": 1, "shift": 0})
     yield VirtualCommand(unit=Unit.STORE, note=f"pairs of {name}", region=TO, fields={**move, "row": packed})
+
+
+def _lower(layout: KvLayout, place: int, groups: int, block: int, before: Sequence[Item], table: At,
+           signed: At) -> Iterator[Item]:
+    """Lower halves of the keys of a turn's pairs, which stand in the accumulator: the ``before`` loads brought them."""
+    pairs, rows = Length(block, LengthReg.LEFT), groups * block
+    wide = [item.fields["row"] for item in before
+            if isinstance(item, VirtualCommand) and item.unit is Unit.LOAD and MoveFlag.ACCUMULATOR in item.flags]
+    shared: dict[str, Value] = {"m": pairs, "n": layout.head, "src0_stride": block, "dst_stride": block}
+    halves = [At(Buffer(f"{side} lower halves", rows, Bank.OPERAND)) for side in ("low", "high")]
+    for at, to, which in zip(wide, halves, (table, signed), strict=True):
+        yield _table(which)
+        yield VirtualCommand(unit=Unit.VECTOR, op=VOp.REQUANT, note="lower halves of keys",
+                             flags=frozenset({int(RequantFlag.LOOKUP)}),
+                             fields={**shared, "src0": at, "dst": to, "mult": 1, "shift": 0})
+    yield _table(table)
+    low, high = halves
+    packed = At(Buffer("lower halves packed", rows, Bank.RESULT))
+    yield VirtualCommand(unit=Unit.VECTOR, op=VOp.ADD, note="pairs of lower halves", fields={
+        **shared, "src0": high, "src1": low, "dst": packed, "mult": 1 << HALF_BITS, "aux": 1, "shift": 0})
+    yield VirtualCommand(unit=Unit.STORE, note="pairs of lower halves", region=TO_LOWER, fields={
+        "offset": place, "stride": layout.row, "bytes": layout.head, "row": packed, "row_stride": 1,
+        "block_stride": block, "rows": pairs})

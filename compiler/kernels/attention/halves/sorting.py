@@ -13,9 +13,9 @@ from typing import Any
 
 from gemmule.compiler.ir import Attention
 from gemmule.compiler.kernels.attention.block import BlockHead
+from gemmule.compiler.kernels.attention.halves.packing import PAIR_LISTS, pair_half
 from gemmule.compiler.kernels.attention.selecting import SelectingAttention, SelectingHead, SelectingMapping
 from gemmule.compiler.kernels.moves import LISTS
-from gemmule.compiler.kernels.packing import PAIR_LISTS, pair_half
 from gemmule.compiler.kernels.row_blocks import stored
 from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, LengthReg
 from gemmule.config import Config

@@ -1,0 +1,1 @@
+"""Caches whose rows have 4 bits of some numbers: attention over them, what chooses rows, and what packs them."""
