@@ -247,7 +247,7 @@ def _has(pair: Pair, method: Method, *, alone: bool) -> bool:
 
 
 def _cases(methods: Sequence[str], lengths: Sequence[int], temperatures: Sequence[float], verify: str | None,
-           warm: bool) -> list[Case]:
+           warm: bool = False) -> list[Case]:
     """``warm``: with a second case of each method that can keep what it learned."""
     from gemmule.sw.benches.bench import BOUNDS, Case
 
