@@ -15,7 +15,7 @@ from gemmule.io.progress import counting, say
 from gemmule.sw.benches.batch import groups, measure_batch, rows_for
 from gemmule.sw.benches.bench import BOUNDS, Case, measure, trace
 from gemmule.sw.benches.finished import Finished
-from gemmule.sw.decoding.methods import METHODS
+from gemmule.sw.decoding.methods import METHODS, drafting_of
 from gemmule.sw.decoding.resident import resident
 from gemmule.sw.decoding.session import NONE, Session
 from gemmule.sw.decoding.verify import Rule
@@ -102,7 +102,9 @@ class Plan:
             self.device, self.backend, self.pair, general=general, launch=self.launch if self.pair.draft else "pass",
             interpreted=self.interpreted, batch=1 if rows is None else self.batch, rows=rows,
             prefill=self.prefill_rows if rows is None else 0, pruning=self.pruning,
-            one_pass=any(case.method not in BOUNDS and METHODS[case.method].needs_one_pass for case in self.rules)))
+            one_pass=any(case.method not in BOUNDS and METHODS[case.method].needs_one_pass for case in self.rules),
+            drafting=drafting_of({case.method: self._options(case.method) for case in self.rules
+                                  if case.method not in BOUNDS}, self.pair.positions)))
 
     def _together(self, case: Case) -> Session:
         """The session in which a case decodes texts that share passes."""

@@ -17,18 +17,21 @@ from gemmule.sw.decoding.asking import together
 from gemmule.sw.decoding.context import OVERFLOWS
 from gemmule.sw.decoding.generate import Conversation, Generation
 from gemmule.sw.decoding.lengths import LENGTHS
-from gemmule.sw.decoding.methods import DRAFT, METHODS, Request
+from gemmule.sw.decoding.methods import DRAFT, METHODS, Method, Request
 from gemmule.sw.decoding.one_pass import OnePass
 from gemmule.sw.decoding.stops import Stops
 from gemmule.sw.decoding.verify import GREEDY, Rule
 from gemmule.sw.device.ahead import Ahead
 from gemmule.sw.device.backends import Device, open_device
+from gemmule.sw.device.choosing import DeviceChooser
 from gemmule.sw.device.interpreted import InterpretedModel
 from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.device.runtime import TARGET, LoadedModel
+from gemmule.sw.device.timed_choosing import TimedChooser
 from gemmule.sw.device.timeline import Timeline
 from gemmule.sw.errors import InputError
 from gemmule.sw.kv.pruning import Pruning
+from gemmule.sw.kv.selected import Chooser
 from gemmule.sw.limits import KV_CACHES, LAUNCHES, check_choice
 from gemmule.sw.models.pair import Pair, Placed, bundled_pair
 
@@ -48,7 +51,7 @@ def rows_of(batch: int, drafts: int) -> int:
 
 
 def _refuse(backend: str | Opener, pair: Pair, *, general: bool, launch: str, interpreted: bool, batch: int,
-            prefill: int | None, pruning: Pruning | None, one_pass: bool) -> None:
+            prefill: int | None, pruning: Pruning | None, one_pass: bool, drafting: Pruning | None) -> None:
     """Whether a session has options that exclude each other.
 
     Raises:
@@ -70,6 +73,10 @@ def _refuse(backend: str | Opener, pair: Pair, *, general: bool, launch: str, in
         raise InputError("--prune with score: pages takes greedy decoding by methods that run whole passes: drop the "
                          "temperature, take another --method than layerskip, recycling and chooser, and no "
                          "--draft-lengths confidence")
+    if drafting and (batch > 1 or looped or pruning):
+        what = f"--batch {batch}" if batch > 1 else f"--launch {launch}" if looped else "--prune"
+        raise InputError(f"--method triforce takes one text with its whole cache, a pass a launch, not {what}: drop "
+                         "one of the two")
     if one_pass and (batch > 1 or looped or pruning):
         what = f"--batch {batch}" if batch > 1 else f"--launch {launch}" if looped else "--prune"
         raise InputError(f"--method parallel takes one text with its whole cache, a pass a launch, not {what}: drop "
@@ -88,7 +95,7 @@ class Session:
     def __init__(self, config: Config, backend: str | Opener = "model", pair: Pair | None = None, *,
                  general: bool = False, launch: str = "pass", interpreted: bool = False, batch: int = 1,
                  rows: int | None = None, prefill: int | None = None, pruning: Pruning | None = None,
-                 one_pass: bool = False) -> None:
+                 one_pass: bool = False, drafting: Pruning | None = None) -> None:
         """``backend``: a name of :func:`open_device`, or what opens another device.
 
         ``general``: models also take hidden rows, run some of their layers and give other answers than tokens.
@@ -103,6 +110,7 @@ class Session:
         ``pruning``: the schedule of the target's cache (:class:`gemmule.sw.kv.selected.SelectedKV`).
         ``one_pass``: with the drafter that was trained on the target's hidden rows, which the target's greedy passes
         then leave in DRAM.
+        ``drafting``: the schedule of a second cache of the target's, in which a method drafts with it.
 
         Raises:
             InputError: options that exclude each other, or a draft and a target that do not go in one launch.
@@ -110,12 +118,12 @@ class Session:
         looped = check_choice("--launch", launch, LAUNCHES) != "pass"
         pair = pair or bundled_pair()
         _refuse(backend, pair, general=general, launch=launch, interpreted=interpreted, batch=batch, prefill=prefill,
-                pruning=pruning, one_pass=one_pass)
+                pruning=pruning, one_pass=one_pass, drafting=drafting)
         prefill = 0 if batch > 1 else prefill
-        self.pruning = pruning
+        self.pruning, self.drafting = pruning, drafting
         source = pair.one_pass() if one_pass and pair.one_pass else None
-        target = pair.target(config, 0, general, batch=batch, rows=rows, prefill=prefill, pruning=pruning,
-                             lend=source.made.every if source else 0)
+        target = pair.target(config, 0, general, batch=batch, rows=rows, prefill=prefill,
+                             pruning=pruning or drafting, lend=source.made.every if source else 0)
         size = round_up(len(target.dram), ALIGN)
         draft = pair.draft(config, size, general, looped, batch, rows, prefill) if pair.draft else None
         drafter, step = None, None
@@ -140,7 +148,8 @@ class Session:
         def loaded(name: str, placed: Placed, lender: LoadedModel | None = None) -> LoadedModel:
             if isinstance(self.device, Simulator) and interpreted:
                 return InterpretedModel(name, placed.network, placed.program, self.device, placed.prefill,
-                                        placed.narrow, lender=lender if isinstance(lender, InterpretedModel) else None)
+                                        placed.narrow, lender=lender if isinstance(lender, InterpretedModel) else None,
+                                        selection=placed.selection)
             return LoadedModel(name, placed.program, placed.dram, self.device, placed.loop,
                                step if placed.loop else None, placed.prefill, placed.narrow, ahead, placed.selection,
                                placed.values)
@@ -191,15 +200,33 @@ class Session:
                              "takes other answers than tokens")
         if METHODS[method].needs_one_pass and self.one_pass is None:
             raise InputError(f"--method {method} needs a session with one_pass=True: its drafter reads hidden rows")
-        cache = self.target.charging(ledger).kv(kept=kept, pruning=self.pruning)
         values = METHODS[method].values(options)
+        chooser = self._chooser(METHODS[method], values, ledger)
+        cache = self.target.charging(ledger).kv(kept=kept, pruning=self.pruning)
         way = f"{method} {count} {values} {lengths} {rule.of_text(0)}"
         drafter = METHODS[method].make(Request(
             draft=self.draft and self.draft.charging(ledger), target=self.target.charging(ledger, DRAFT), cache=cache,
             lengths=LENGTHS[lengths](count), ends=stops.tokens, rule=rule, host=self.config.host, kept=kept,
-            options=values, memory=self.memories.setdefault(way, {}),
+            options=values, chooser=chooser, memory=self.memories.setdefault(way, {}),
             one_pass=self.one_pass and replace(self.one_pass, model=self.one_pass.model.charging(ledger))))
         return Conversation(self.target, drafter, ledger, stops, rule, overflow=OVERFLOWS[context_overflow], kv=cache)
+
+    def _chooser(self, method: Method, options: Mapping[str, Any], ledger: Ledger) -> Chooser | None:
+        """What fills the second cache in which a method drafts; None: it drafts in none.
+
+        Raises:
+            InputError: the session has none, or one that always keeps other rows.
+        """
+        if method.schedule is None:
+            return None
+        wanted, made = method.schedule(options, self.target.room), self.drafting
+        selection = self.target.selection
+        if made is None or selection is None or (made.first, made.last) != (wanted.first, wanted.last):
+            raise InputError(f"--method {method.name} needs a session with drafting={wanted}: it drafts in a second "
+                             "cache of the target's")
+        model = self.target.charging(ledger, DRAFT)
+        return TimedChooser(model, selection, wanted) if isinstance(model, InterpretedModel) \
+            else DeviceChooser(model, selection)
 
     def generate_batch(
         self, method: str, prompts: Sequence[list[int]], max_new_tokens: int, num_speculative_tokens: int | None = None,

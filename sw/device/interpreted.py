@@ -17,6 +17,7 @@ from gemmule.compiler.program import NO_DRAM, Program, Step
 from gemmule.compiler.programs.general_program import Answers
 from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.compiler.programs.prefill import PrefillProgram
+from gemmule.compiler.programs.selecting import Selection
 from gemmule.sim.result import Result
 from gemmule.sim.simulator import Simulator
 from gemmule.sw.device.answers import largest
@@ -114,11 +115,12 @@ class InterpretedModel(LoadedModel):
 
     def __init__(self, name: str, network: Network, program: ModelProgram, timer: Simulator | None,
                  prefill: PrefillProgram | None = None, narrow: Sequence[ModelProgram] = (),
-                 pages: Pages | None = None, values: int = 1, lender: InterpretedModel | None = None) -> None:
+                 pages: Pages | None = None, values: int = 1, lender: InterpretedModel | None = None,
+                 selection: Selection | None = None) -> None:
         """``timer`` tells the cycles of the programs' launches; None: passes cost nothing and are not charged.
 
         ``pages``: rows choose pages of the cache. ``values``: least probability that meets a value. ``lender``: the
-        model whose hidden rows this one reads.
+        model whose hidden rows this one reads. ``selection``: tells what it takes to choose rows of the cache.
         """
         self.name, self.network, self.program, self.timer = name, network, program, timer
         self.interpreter, self.cache = IntegerInterpreter(network, pages, values), Cache(network.graph)
@@ -127,7 +129,7 @@ class InterpretedModel(LoadedModel):
         self.ledger: Ledger | None = None
         self.owners = {}
         self.loop = self.step = self.slots = self.pages = self.ahead = None
-        self.prefill, self.narrow = prefill, narrow
+        self.prefill, self.narrow, self.selection, self.displacement = prefill, narrow, selection, 0
         self.lender, self.lent = lender, LentRows.of(network, program) if program.lends else None
 
     def forward(self, rows: Rows, want: Want | int | None = None, kv: Caches | None = None, *,
@@ -201,16 +203,32 @@ class InterpretedModel(LoadedModel):
             raise ValueError(f"{self.name}: this program moves no cache rows: propose one path a step")
         step = moves.step(first, path, sequence)
         assert step is not None, "the path is not in place"
-        result = self._launch(moves, step, moves.gathered(first, path), passes=0)
+        result = self.time(moves, step, moves.gathered(first, path), passes=0)
         return int(result.cycles) + moves.config.host.launch_cycles
 
     def copy_rows(self, source: tuple[int, int], target: tuple[int, int], rows: int) -> int:
-        """Raises ValueError: cycles of a move depend on the device's memory."""
-        raise ValueError(f"{self.name}: the interpreter moves no cached rows; run the device for forks and evictions")
+        """Rows of a sequence that move up over others, which are dropped; returns cycles.
+
+        Raises:
+            ValueError: the rows are of several sequences.
+        """
+        (sequence, first), (other, to) = source, target
+        if other != sequence:
+            raise ValueError(f"{self.name}: the interpreter moves rows within a sequence; run the device for forks")
+        self.cache.keep([*range(self.first + to), *range(self.first + first, self.first + first + rows)], sequence)
+        if self.timer is None:
+            return 0
+        copies = self._moves().copy
+        step = copies.step((sequence, self.first + first), (sequence, self.first + to), rows)
+        return self.cost(self.time(copies, step, {}, passes=0))
 
     def gather_rows(self, sequence: int, slots: np.ndarray) -> int:
-        """Raises ValueError: as of :meth:`copy_rows`."""
-        return self.copy_rows((sequence, 0), (sequence, 0), 0)
+        """Raises ValueError: cycles of a gather depend on the device's memory."""
+        raise ValueError(f"{self.name}: the interpreter gathers no cached rows; run the device")
+
+    def cost(self, result: Result) -> int:
+        """Cycles of a launch, the host's work included."""
+        return int(result.cycles) + self.program.config.host.launch_cycles
 
     def _truncated(self, rows: Rows, sequence: int, kv: KV | None) -> int:
         """Cached rows of a sequence, those behind them forgotten; without a cache by its first new position."""
@@ -228,7 +246,8 @@ class InterpretedModel(LoadedModel):
         if want.plain and layers == self.network.graph.layers:
             for by, piece in launches(rows, answered, program, self.prefill, self.narrow, cached):
                 count = int(answered[piece.index[piece.index >= 0]].sum())
-                found.append(self._launch(by, by.step(piece.rows, count), by.gathered(piece.rows)))
+                lengths = [length + done for length, done in zip(cached, piece.before)]
+                found.append(self.time(by, by.step(piece.rows, count, lengths), by.gathered(piece.rows)))
             return found
         general = program.general
         if general is None:
@@ -238,14 +257,13 @@ class InterpretedModel(LoadedModel):
             count = int(answered[piece.index[piece.index >= 0]].sum())
             step = program.general_step(piece.rows, [n + done for n, done in zip(cached, piece.before)],
                                         (0, layers), Answers(rows=count, logits=want.logits, top=want.top > 0))
-            found.append(self._launch(general, step, program.gathered(piece.rows, general.commands)))
+            found.append(self.time(general, step, program.gathered(piece.rows, general.commands)))
         return found
 
-    def _launch(self, program: Program, step: Step, gathered: dict[int, np.ndarray], passes: int = 1) -> Result:
+    def time(self, program: Program, step: Step, gathered: dict[int, np.ndarray], passes: int = 1) -> Result:
+        """A launch, charged; ``gathered``: rows by the commands that gather them."""
         assert self.timer is not None
-        self.timer.load(program.launch(self.name, NO_DRAM, step.registers))
+        self.timer.load(program.launch(self.name, NO_DRAM, self._registers(program, step)))
         result = self.timer.run(timing_only=True, indices=gathered)
-        if self.ledger:
-            self.ledger.launch(self.name, result, program.commands, passes=passes,
-                               answers=not isinstance(program, PrefillProgram))
+        self._charge(self.name, program, result, passes=passes)
         return result

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from gemmule.sw.decoding.tree import Drafter
     from gemmule.sw.decoding.verify import Rule
     from gemmule.sw.device.runtime import LoadedModel
+    from gemmule.sw.kv.pruning import Pruning
+    from gemmule.sw.kv.selected import Chooser
     from gemmule.sw.kv.text import TextKV
 
 __all__ = ["DRAFT", "Method", "Option", "Request"]
@@ -86,6 +88,7 @@ class Request:
         options: values of the method's own options, by key, defaults included.
         kept: whether KV caches keep their rows from pass to pass.
         one_pass: the drafter that was trained for the target; None where there is none.
+        chooser: chooses rows of the target's cache for a second one; None where there is none.
         memory: what the method keeps from text to text of a session that are decoded the same way.
     """
 
@@ -99,6 +102,7 @@ class Request:
     options: Mapping[str, Any] = field(default_factory=dict)
     kept: bool = True
     one_pass: OnePass | None = None
+    chooser: Chooser | None = None
     memory: dict[str, Any] = field(default_factory=dict)
 
 
@@ -115,6 +119,8 @@ class Method:
         needs_draft: whether a draft model proposes; its weights count as the method's.
         needs_one_pass: whether the drafter proposes that was trained on the target's hidden rows.
         needs_general: whether the target runs some of its layers, or gives other answers than tokens.
+        schedule: what a second cache of the target's holds, in which it drafts, by the method's own options and the
+            target's positions; None: there is no such cache.
         scheduled: whether a schedule can say how many tokens a step drafts: those of trees stand in no order in which
             they are accepted.
         verify: how drawn tokens are verified unless said: ``match`` or ``rejection``.
@@ -132,6 +138,7 @@ class Method:
     needs_draft: bool = False
     needs_general: bool = False
     needs_one_pass: bool = False
+    schedule: Callable[[Mapping[str, Any], int], Pruning] | None = None
     scheduled: bool = True
     verify: str = "match"
     labels: tuple[str, ...] = ()
