@@ -202,16 +202,18 @@ def allocate(items: Sequence[Item], config: Config, *, apart: bool, early: int =
     return found | whole
 
 
-def allocate_apart(items: Sequence[Item], config: Config, *, early: int = 0, before: Past = ()) -> dict[Buffer, int]:
+def allocate_apart(items: Sequence[Item], config: Config, *, early: int = 0, before: Past = (),
+                   closely: bool = False) -> dict[Buffer, int]:
     """Rows of every buffer, with each class in banks of its own if they fit so, else without regard to classes.
+    ``closely``: as of :func:`allocate`.
 
     Raises:
         CompileError: they fit in neither way.
     """
     try:
-        return dict(allocate(items, config, apart=True, early=early, before=before))
+        return dict(allocate(items, config, apart=True, early=early, before=before, closely=closely))
     except CompileError:
-        return dict(allocate(items, config, apart=False, before=before))
+        return dict(allocate(items, config, apart=False, before=before, closely=closely))
 
 
 def allocate_phases(phases: Sequence[Sequence[Item]], config: Config, again: int) -> dict[Buffer, int]:

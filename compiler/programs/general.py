@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gemmule.compiler.errors import CompileError
+from gemmule.compiler.errors import AccumulatorError, CompileError
 from gemmule.compiler.ir import Embedding, Position, Rope
 from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.kernels.head.answers import BACK, FOUND, HIDDEN, AnswerLayout, General
@@ -61,7 +61,10 @@ class GeneralEntry(Entry[GeneralProgram]):
         return found
 
     def allocate(self) -> Mapping[Buffer, int]:
-        return allocate_apart(self.scheduled.items, self.config)
+        try:
+            return allocate_apart(self.scheduled.items, self.config)
+        except AccumulatorError:  # scores that are kept may leave no room in the order of use
+            return allocate_apart(self.scheduled.items, self.config, closely=True)
 
     def limit(self) -> Bounds:
         bounds, most = self.plain.bounds, min(self.graph.by_name[self.graph.output].columns, MAX_LENGTH)
