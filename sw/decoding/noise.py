@@ -7,7 +7,7 @@ draws are of integers and exact: no floating-point number is drawn.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from hashlib import blake2b
 
@@ -48,6 +48,10 @@ class Noise:
     seed: int
     sequence: int = 0
     level: int = 0
+
+    def drafting(self) -> Noise:
+        """The draws of drafts that are verified by these."""
+        return replace(self, level=self.level + 1)
 
     def _block(self, position: int, purpose: Purpose, number: int, counter: int) -> bytes:
         words = f"{self.seed} {self.sequence} {position} {purpose} {number} {counter}"

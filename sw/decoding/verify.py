@@ -151,7 +151,7 @@ class Rejection(_Sampled):
     same_text = False
 
     def drafting(self) -> Self:
-        return replace(self, noise=replace(self.noise, level=self.noise.level + 1))
+        return replace(self, noise=self.noise.drafting())
 
     def verify(self, tree: Tree, out: Forward, scale: float, position: int) -> tuple[list[int], list[int]]:
         path: list[int] = [0]

@@ -53,7 +53,7 @@ class DraftingKV(ContiguousKV):
             self._choose(ids[:cached])
         elif cached > copied:
             self.chooser.move(copied, self._row_of(copied), cached - copied, to_kept=True)
-        self._copied = self.ids = list(ids[:cached])
+        self._copied, self.ids = list(ids[:cached]), list(ids[:cached])
         self._show()
 
     def _due(self, ids: Sequence[int]) -> bool:
@@ -61,10 +61,18 @@ class DraftingKV(ContiguousKV):
         cached, copied = len(ids) - 1, self._copied
         if not self.selections or not self.there() or cached < len(copied) or list(ids[:len(copied)]) != copied:
             return True
-        return cached - self.selections[-1].cached >= self.pruning.every
+        return cached - self.selections[-1].cached >= self.pruning.every and self._takes(cached)
+
+    def _takes(self, cached: int) -> bool:
+        """Whether the device can choose among so many rows."""
+        return self.pruning.score == "none" or self.pruning.rows(cached) == cached or cached <= self.chooser.most
 
     def _choose(self, ids: Sequence[int]) -> None:
         cached, kept = len(ids), self.pruning.rows(len(ids))
+        if not self._takes(cached):
+            raise ValueError(f"this device chooses among at most {self.chooser.most:,} cached rows, not {cached:,}: "
+                             "take --retrieve window, a configuration with more select_keys and list_entries, or a "
+                             "shorter text")
         if kept < cached:
             cycles = choose_rows(self.chooser, self.pruning, ids)
         else:
