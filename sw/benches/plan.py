@@ -134,8 +134,8 @@ class Plan:
             timeline = trace(self.alone, prompts[0][1], self.new_tokens, self.cases, self.pair.ends,
                              self.rules.__getitem__, self._options)
         last = self.alone if self.batch == 1 else self._together(self.cases[-1])
-        drafting = {case.method: self.alone.extra_parameters(case.method) for case in self.cases
-                    if case.method not in BOUNDS}
+        drafting = {case.method: self.alone.extra_parameters(case.method, self._options(case.method))
+                    for case in self.cases if case.method not in BOUNDS}
         return Outcome(results=results, parameters=drafting, resident=resident(last), timeline=timeline)
 
     def _measured(self, ids: list[list[int]]) -> list[dict[str, Any]]:

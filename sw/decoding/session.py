@@ -291,11 +291,16 @@ class Session:
                 f"{chosen.drafts.name} must be from 1 to {most} (one pass verifies {most + 1} rows), not {count}")
         return count
 
-    def extra_parameters(self, method: str) -> int:
-        """Weights that a method needs beside the target's: those of the draft model, a tied head counted once."""
+    def extra_parameters(self, method: str, options: Mapping[str, Any] = NONE) -> int:
+        """Weights that a method needs beside the target's: those of the draft model, a tied head counted once.
+
+        ``options``: values of the method's own options, by key.
+        """
         if self.one_pass and METHODS[method].needs_one_pass:
             return self.one_pass.model.program.graph.parameters
-        return self.draft.program.graph.parameters if self.draft and METHODS[method].needs_draft else 0
+        drafts = METHODS[method].needs_draft or options.get("lowest_drafter", "draft") == "draft" and \
+            METHODS[method].schedule is not None
+        return self.draft.program.graph.parameters if self.draft and drafts else 0
 
     def __enter__(self) -> Session:
         return self

@@ -29,6 +29,7 @@ Every method gives the tokens of `ar`, bit for bit: what it proposes is verified
 
 def _needs(method: Method) -> str:
     found = ["a draft model"] * method.needs_draft + ["the general program"] * method.needs_general
+    found += ["a second cache of the target's"] * (method.schedule is not None)
     found += ["a drafter trained on the target's hidden rows"] * method.needs_one_pass
     return ", ".join(found) or "nothing"
 

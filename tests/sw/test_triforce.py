@@ -260,12 +260,9 @@ def test_stops_and_ends(sessions: dict[str, Session]) -> None:
 
 @pytest.mark.parametrize(("options", "message"), [
     ({"cache_budget": 17}, "--cache-budget must be at least --cache-sinks [+] --cache-window = 20 rows, not 17"),
-    ({"lowest_cache_budget": 8, "lowest_drafter": "draft"}, None), ({"cache_sinks": 6}, "needs a session with drafting="),
-    ({"lowest_cache_budget": 8, "cache_sinks": 4}, None)])
-def test_bad_options(sessions: dict[str, Session], options: dict[str, Any], message: str | None) -> None:
-    if message is None:
-        assert isinstance(_talk(sessions["device"], **options).drafter, TriForce)
-        return
+    ({"lowest_cache_budget": 8, "cache_sinks": 6}, "needs a session with drafting="),
+    ({"cache_window": 255, "cache_budget": 300, "retrieve": "magic"}, "--retrieve must be one of attention, window")])
+def test_bad_options(sessions: dict[str, Session], options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         _talk(sessions["device"], **options)
 
