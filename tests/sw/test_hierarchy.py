@@ -47,11 +47,11 @@ def test_the_study_on_small_shapes() -> None:
     small = architecture("llama-68m").resized("layers", 2).resized("hidden", 64)
     small = replace(small, config=small.config | {"vocab_size": 50, "intermediate_size": 96, "num_attention_heads": 2,
                                                   "num_key_value_heads": 2})
-    shapes = Shapes(target=small, draft=small.resized("layers", 1), contexts=(64, 1024), budget=32, draft_rows=16,
-                    drafts=3, kept=0.35)
+    shapes = Shapes(target=small, draft=small.resized("layers", 1), context=512, published=1024, budget=32,
+                    draft_rows=16, drafts=3, kept=0.35)
     rows = {row.setting: row for row in triforce_rows(shapes, load_config("base"))}
-    assert rows["1,024 tokens, rows: 1"].here > rows["64 tokens, rows: 1"].here > rows["the draft model"].here
-    for context in ("64", "1,024"):
+    assert rows["1,024 tokens, rows: 1"].here > rows["512 tokens, rows: 1"].here > rows["the draft model"].here
+    for context in ("512", "1,024"):
         found = [rows[f"{context} tokens: speed-up, both levels, {share:.0%} accepted"] for share in SHARES]
         assert [row.here for row in found] == sorted(row.here for row in found)
         assert all((row.published == PUBLISHED) is (context == "1,024") for row in found)
