@@ -58,6 +58,10 @@ from gemmule.sw.workloads.pruned import Untimed
 LENGTHS = (1, 2, 3, 5, 8, 15)
 ROWS = max(LENGTHS) + 1
 DRAFTING = tuple(name for name, one in METHODS.items() if name != "ar" and not one.needs_one_pass)
+OPTIONS: dict[str, dict[str, Any]] = {
+    "triforce": {"cache_budget": 32, "cache_sinks": 4, "cache_window": 16, "retrieve_every": 24,
+                 "lowest_cache_budget": 48}}
+"""Of methods whose defaults are for longer texts."""
 OBSERVED = 16
 """Rows that choose where a cache is pruned."""
 
@@ -172,10 +176,14 @@ class Text:
 
 def _talk(target: Target, draft: InterpretedModel, method: str, length: int, rule: Rule, cache: TextKV,
           int4: InterpretedModel | None) -> Conversation:
-    config = load_config("base")
-    request = Request(draft=draft, target=target.charging(None, DRAFT), cache=cache, lengths=Constant(length),
-                      ends=frozenset(), rule=rule, host=config.host, options=METHODS[method].values({}),
-                      datastore=bundled_pair(SMALL).datastore, int4=int4, skipping=lambda: (1,))
+    config, way, own = load_config("base"), METHODS[method], target.charging(None, DRAFT)
+    options, chooser = way.values(OPTIONS.get(method, {})), None
+    if way.schedule:
+        own = own.of(own.sequence, None)  # what drafts in a small cache leaves other rows than the text
+        chooser = InterpretedChooser(own, way.schedule(options, own.room), OBSERVED)
+    request = Request(draft=draft, target=own, cache=cache, lengths=Constant(length), ends=frozenset(), rule=rule,
+                      host=config.host, options=options, chooser=chooser, datastore=bundled_pair(SMALL).datastore,
+                      int4=int4, skipping=lambda: (1,))
     return Conversation(target, METHODS[method].make(request), Ledger(config), rule=rule, kv=cache)
 
 
@@ -213,7 +221,8 @@ def compare(models: Models, prompts: Sequence[list[int]], new_tokens: int, rule:
     plain = [decode(models, [prompt], "ar", 0, new_tokens, rule, pruning=pruning)[0] for prompt in prompts]
     references = [text.held.contents() for text in plain]
     found: dict[str, Any] = {}
-    for method, length in ((name, length) for name in methods
+    able = [name for name in methods if METHODS[name].schedule is None or (len(prompts) == 1 and pruning is None)]
+    for method, length in ((name, length) for name in able
                            for length in (LENGTHS if METHODS[name].drafts else (0,))):
         texts = decode(models, prompts, method, length, new_tokens, rule, references, pruning)
         ended = Counter("undrafted" if not drafted else "none" if not accepted else "all" if accepted == drafted

@@ -41,7 +41,7 @@ from gemmule.sw.step import Ask, Asking, Forward, Want
 from gemmule.sw.text.chat import Template
 from gemmule.sw.workloads.pruned import Untimed, pruned_cache
 
-__all__ = ["NAMES", "Reader", "in_common", "overlap", "right", "summary"]
+__all__ = ["NAMES", "Reader", "entered", "in_common", "overlap", "right", "summary"]
 
 WINDOW = "window of 256"
 CHOSEN: dict[str, Pruning | None] = {
@@ -85,7 +85,7 @@ class Reader:
                 model.interpreter = IntegerInterpreter(self.network, schedule.pages)
             model.cache.begin_with(self.model.cache, 0)
             kv = pruned_cache(model, schedule or DENSE, OBSERVED, chooser)
-            _entered(kv.begin(ids))
+            entered(kv.begin(ids))
             yield self.go_on(kv, ids, most)
 
     def go_on(self, kv: TextKV, ids: Sequence[int], most: int) -> list[int]:
@@ -133,7 +133,7 @@ class Asked(Reader):
         return said.strip()
 
 
-def _entered(asking: Asking[int]) -> None:
+def entered(asking: Asking[int]) -> None:
     """A prompt whose rows stand in the cache already: no pass is run."""
     answer = None
     while True:

@@ -15,7 +15,7 @@ from gemmule.io.progress import counting, say
 from gemmule.sw.benches.batch import groups, measure_batch, rows_for
 from gemmule.sw.benches.bench import BOUNDS, Case, measure, measure_warm, trace
 from gemmule.sw.benches.finished import Finished
-from gemmule.sw.decoding.methods import METHODS, VOCABULARY, Method
+from gemmule.sw.decoding.methods import METHODS, VOCABULARY, Method, drafting_of
 from gemmule.sw.decoding.resident import resident
 from gemmule.sw.decoding.session import NONE, Session
 from gemmule.sw.decoding.verify import Rule
@@ -114,7 +114,8 @@ class Plan:
             prefill=self.prefill_rows if rows is None else 0, pruning=self.pruning,
             one_pass=any(one.needs_one_pass for one in self._methods),
             int4=any(one.needs_int4 for one in self._methods),
-            draft_vocabulary=next(filter(None, (mine.get(VOCABULARY.key) for mine in self.options.values())), None)))
+            draft_vocabulary=next(filter(None, (mine.get(VOCABULARY.key) for mine in self.options.values())), None),
+            drafting=drafting_of({one.name: self._options(one.name) for one in self._methods}, self.pair.positions)))
 
     @property
     def _methods(self) -> list[Method]:
@@ -150,8 +151,8 @@ class Plan:
             timeline = trace(self.alone, prompts[0][1], self.new_tokens, [case for case in self.cases if not case.warm],
                              self.pair.ends, self.rules.__getitem__, self._options, adaptive=self.adaptive)
         last = self.alone if self.batch == 1 else self._together(self.cases[-1])
-        drafting = {case.method: self.alone.extra_parameters(case.method) for case in self.cases
-                    if case.method not in BOUNDS}
+        drafting = {case.method: self.alone.extra_parameters(case.method, self._options(case.method))
+                    for case in self.cases if case.method not in BOUNDS}
         return Outcome(results=results, parameters=drafting, resident=resident(last), timeline=timeline,
                        pass_costs=self._pass_costs([len(ids) for _, ids in prompts]))
 

@@ -309,7 +309,7 @@ def _decoded(job: Job, settings: Settings, device: Config, pair: Pair, baseline:
         with settings.plain_session(device, pair) as other:
             reference = job.run(other, "ar on model", "ar", Ledger(device))
     told = generation_json(run, reference, pair, same_text=job.rule.same_text,
-                           extra_parameters=session.extra_parameters(method))
+                           extra_parameters=session.extra_parameters(method, settings.options))
     return run, reference, told | settings.record(session, pair) | {
         "simulation_seconds": round(seconds, 3), "resident": stays}
 

@@ -7,7 +7,7 @@ draws are of integers and exact: no floating-point number is drawn.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from hashlib import blake2b
 
@@ -41,13 +41,22 @@ class Noise:
     Attributes:
         seed: of the run.
         sequence: its number in a batch.
+        level: 0 of what decides the text, 1 of drafts that are verified among themselves first: other draws, since a
+            draft that chose by the draws by which it is then accepted would not have the law that it tells.
     """
 
     seed: int
     sequence: int = 0
+    level: int = 0
+
+    def drafting(self) -> Noise:
+        """The draws of drafts that are verified by these."""
+        return replace(self, level=self.level + 1)
 
     def _block(self, position: int, purpose: Purpose, number: int, counter: int) -> bytes:
         words = f"{self.seed} {self.sequence} {position} {purpose} {number} {counter}"
+        if self.level:
+            words += f" {self.level}"
         return blake2b(words.encode(), digest_size=BLOCK_BITS // 8).digest()
 
     def below(self, most: int, position: int, purpose: Purpose, number: int = 0) -> int:

@@ -19,20 +19,23 @@ from gemmule.sw.decoding.asking import together
 from gemmule.sw.decoding.context import OVERFLOWS
 from gemmule.sw.decoding.generate import Conversation, Generation
 from gemmule.sw.decoding.lengths import LENGTHS, Lengths
-from gemmule.sw.decoding.methods import DRAFT, METHODS, Request
+from gemmule.sw.decoding.methods import DRAFT, METHODS, Method, Request
 from gemmule.sw.decoding.one_pass import OnePass
 from gemmule.sw.decoding.stops import Stops
 from gemmule.sw.decoding.tree import Drafter
 from gemmule.sw.decoding.verify import GREEDY, Rule
 from gemmule.sw.device.ahead import Ahead
 from gemmule.sw.device.backends import Device, open_device
+from gemmule.sw.device.choosing import DeviceChooser
 from gemmule.sw.device.cost_curve import CostCurve
 from gemmule.sw.device.interpreted import InterpretedModel
 from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.device.runtime import PAGE, TARGET, LoadedModel
+from gemmule.sw.device.timed_choosing import TimedChooser
 from gemmule.sw.device.timeline import Timeline
 from gemmule.sw.errors import InputError
 from gemmule.sw.kv.pruning import Pruning
+from gemmule.sw.kv.selected import Chooser
 from gemmule.sw.limits import KV_CACHES, LAUNCHES, check_choice
 from gemmule.sw.models.pair import Pair, Placed, bundled_pair
 
@@ -52,7 +55,8 @@ def rows_of(batch: int, drafts: int) -> int:
 
 
 def _refuse(backend: str | Opener, pair: Pair, *, general: bool, launch: str, interpreted: bool, batch: int,
-            prefill: int | None, pruning: Pruning | None, one_pass: bool, int4: bool) -> None:
+            prefill: int | None, pruning: Pruning | None, one_pass: bool, int4: bool,
+            drafting: Pruning | None) -> None:
     """Whether a session has options that exclude each other.
 
     Raises:
@@ -78,6 +82,10 @@ def _refuse(backend: str | Opener, pair: Pair, *, general: bool, launch: str, in
         raise InputError(f"--prune with {what} takes greedy decoding by methods that run whole passes: drop the "
                          "temperature, take another --method than layerskip, self, draft-tree, recycling and chooser, "
                          "and no --draft-lengths confidence")
+    if drafting and (batch > 1 or looped or pruning):
+        what = f"--batch {batch}" if batch > 1 else f"--launch {launch}" if looped else "--prune"
+        raise InputError(f"--method triforce takes one text with its whole cache, a pass a launch, not {what}: drop "
+                         "one of the two")
     if one_pass and (batch > 1 or looped or pruning):
         what = f"--batch {batch}" if batch > 1 else f"--launch {launch}" if looped else "--prune"
         raise InputError("--method parallel and joined take one text with its whole cache, a pass a launch, not "
@@ -98,8 +106,9 @@ class Session:
     def __init__(self, config: Config, backend: str | Opener = "model", pair: Pair | None = None, *,
                  general: bool = False, launch: str = "pass", interpreted: bool = False, batch: int = 1,
                  rows: int | None = None, prefill: int | None = None, pruning: Pruning | None = None,
-                 one_pass: bool = False, int4: bool = False, draft_vocabulary: int | None = None, ahead: bool = False,
-                 context: int | None = None, pool: int = 0, page: int = PAGE, narrow: bool = False) -> None:
+                 one_pass: bool = False, int4: bool = False, draft_vocabulary: int | None = None,
+                 drafting: Pruning | None = None, ahead: bool = False, context: int | None = None, pool: int = 0,
+                 page: int = PAGE, narrow: bool = False) -> None:
         """``backend``: a name of :func:`open_device`, or what opens another device.
 
         ``general``: models also take hidden rows, run some of their layers and give other answers than tokens.
@@ -119,6 +128,7 @@ class Session:
         ``one_pass``: with the drafter that was trained on the target's hidden rows, which the target's greedy passes
         then leave in DRAM. ``int4``: with the target's int4 copy, which goes on in the target's cache.
         ``draft_vocabulary``: the draft, and the copy, choose among so many tokens, the most frequent ones.
+        ``drafting``: the schedule of a second cache of the target's, in which a method drafts with it.
 
         Raises:
             InputError: options that exclude each other, or a draft and a target that do not go in one launch.
@@ -126,15 +136,15 @@ class Session:
         looped = check_choice("--launch", launch, LAUNCHES) != "pass"
         pair = pair or bundled_pair()
         _refuse(backend, pair, general=general, launch=launch, interpreted=interpreted, batch=batch, prefill=prefill,
-                pruning=pruning, one_pass=one_pass, int4=int4)
+                pruning=pruning, one_pass=one_pass, int4=int4, drafting=drafting)
         if draft_vocabulary and looped:
             raise InputError(f"--launch {launch} hands on tokens on the device, not those of a --draft-vocabulary: "
                              "drop one of the two")
         prefill, narrow = 0 if batch > 1 and not ahead else prefill, narrow or batch == 1
         pair, tokens = pair.drafting_among(draft_vocabulary)
-        self.pruning, self.pair = pruning, pair
+        self.pruning, self.drafting, self.pair = pruning, drafting, pair
         source = pair.one_pass() if one_pass and pair.one_pass else None
-        target = pair.target(config, 0, general, batch=batch, rows=rows, prefill=prefill, pruning=pruning,
+        target = pair.target(config, 0, general, batch=batch, rows=rows, prefill=prefill, pruning=pruning or drafting,
                              lend=source.made.every if source else 0, context=context, pool=pool, narrow=narrow)
         self._skipping = partial(pair.skipped_layers, target)
         size = round_up(len(target.dram), ALIGN)
@@ -167,7 +177,7 @@ class Session:
             if isinstance(self.device, Simulator) and interpreted:
                 return InterpretedModel(name, placed.network, placed.program, self.device, placed.prefill,
                                         placed.narrow, lender=lender if isinstance(lender, InterpretedModel) else None,
-                                        sampled=placed.sampled, page=page,
+                                        sampled=placed.sampled, page=page, selection=placed.selection,
                                         whole=whole if isinstance(whole, InterpretedModel) else None)
             return LoadedModel(name, placed.program, placed.dram, self.device, placed.loop,
                                step if placed.loop else None, placed.prefill, placed.narrow, made_ahead,
@@ -225,13 +235,14 @@ class Session:
             raise InputError(f"--method {method} needs a session with int4=True: the target's int4 copy drafts")
         if METHODS[method].needs_one_pass and self.one_pass is None:
             raise InputError(f"--method {method} needs a session with one_pass=True: its drafter reads hidden rows")
-        cache = self.target.charging(ledger).kv(kept=kept, pruning=self.pruning)
         values = METHODS[method].values(options)
+        chooser = self._chooser(METHODS[method], values, ledger)
+        cache = self.target.charging(ledger).kv(kept=kept, pruning=self.pruning)
         way = f"{method} {count} {values} {lengths} {rule.of_text(0)}"
         drafter = METHODS[method].make(Request(
             draft=self.draft and self.draft.charging(ledger), target=self.target.charging(ledger, DRAFT), cache=cache,
             lengths=pace or LENGTHS[lengths](count), ends=stops.tokens, rule=rule, host=self.config.host, kept=kept,
-            options=values, memory=self.memories.setdefault(way, {}), datastore=self.pair.datastore,
+            options=values, memory=self.memories.setdefault(way, {}), datastore=self.pair.datastore, chooser=chooser,
             skipping=self._skipping, int4=self.int4 and self.int4.charging(ledger),
             curve=None if self.pruning or self.target.program.batch > 1 else self.curve,
             one_pass=self.one_pass and replace(self.one_pass, model=self.one_pass.model.charging(ledger))))
@@ -258,6 +269,23 @@ class Session:
                              "of the two")
         return Adaptive(drafter, self.curve, lambda: ledger.cycles, want=rule.want(), rows=program.max_rows,
                         parameters=program.graph.parameters, step=self.config.host.step_cycles)
+
+    def _chooser(self, method: Method, options: Mapping[str, Any], ledger: Ledger) -> Chooser | None:
+        """What fills the second cache in which a method drafts; None: it drafts in none.
+
+        Raises:
+            InputError: the session has none, or one that always keeps other rows.
+        """
+        if method.schedule is None:
+            return None
+        wanted, made = method.schedule(options, self.target.room), self.drafting
+        selection = self.target.selection
+        if made is None or selection is None or (made.first, made.last) != (wanted.first, wanted.last):
+            raise InputError(f"--method {method.name} needs a session with drafting={wanted}: it drafts in a second "
+                             "cache of the target's")
+        model = self.target.charging(ledger, DRAFT)
+        return TimedChooser(model, selection, wanted) if isinstance(model, InterpretedModel) \
+            else DeviceChooser(model, selection)
 
     def generate_batch(
         self, method: str, prompts: Sequence[list[int]], max_new_tokens: int, num_speculative_tokens: int | None = None,
@@ -332,13 +360,18 @@ class Session:
         made = LENGTHS[lengths](self.drafts(method, wanted))
         return made if made.shared else None
 
-    def extra_parameters(self, method: str) -> int:
-        """Weights that a method needs beside the target's: those of the draft model, a tied head counted once."""
+    def extra_parameters(self, method: str, options: Mapping[str, Any] = NONE) -> int:
+        """Weights that a method needs beside the target's: those of the draft model, a tied head counted once.
+
+        ``options``: values of the method's own options, by key.
+        """
         if self.one_pass and METHODS[method].needs_one_pass:
             return self.one_pass.model.program.graph.parameters
         if self.int4 and METHODS[method].needs_int4:
             return self.int4.program.graph.parameters
-        return self.draft.program.graph.parameters if self.draft and METHODS[method].needs_draft else 0
+        drafts = METHODS[method].needs_draft or options.get("lowest_drafter", "draft") == "draft" and \
+            METHODS[method].schedule is not None
+        return self.draft.program.graph.parameters if self.draft and drafts else 0
 
     def __enter__(self) -> Session:
         return self

@@ -41,6 +41,9 @@ class Rule(Protocol):
     def of_text(self, number: int) -> Rule:
         """The same rule for another text, with draws of its own."""
 
+    def drafting(self) -> Rule:
+        """The same rule for drafts that are verified among themselves before the target verifies them."""
+
     def want(self, last: int | None = None, confidence: bool = False) -> Want:
         """What a pass must give back of its last rows; ``confidence``: also how likely tokens are."""
 
@@ -84,6 +87,9 @@ class Greedy:
     def of_text(self, number: int) -> Rule:
         return self
 
+    def drafting(self) -> Rule:
+        return self
+
     def want(self, last: int | None = None, confidence: bool = False) -> Want:
         return Want(last=last, temperature=1.0 if confidence else None)
 
@@ -107,6 +113,9 @@ class _Sampled:
 
     def of_text(self, number: int) -> Self:
         return replace(self, noise=replace(self.noise, sequence=number))
+
+    def drafting(self) -> Self:
+        return self
 
     def want(self, last: int | None = None, confidence: bool = False) -> Want:
         return Want(last=last, logits=last != 0)
@@ -140,6 +149,9 @@ class Rejection(_Sampled):
     """
 
     same_text = False
+
+    def drafting(self) -> Self:
+        return replace(self, noise=self.noise.drafting())
 
     def verify(self, tree: Tree, out: Forward, scale: float, position: int) -> tuple[list[int], list[int]]:
         path: list[int] = [0]

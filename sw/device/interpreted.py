@@ -16,6 +16,7 @@ from gemmule.compiler.ir.float_interpreter import Observer
 from gemmule.compiler.program import NO_DRAM, Program, Step
 from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.compiler.programs.prefill import PrefillProgram
+from gemmule.compiler.programs.selecting import Selection
 from gemmule.sim.result import Result
 from gemmule.sim.simulator import Simulator
 from gemmule.sw.device.answers import largest
@@ -118,14 +119,14 @@ class InterpretedModel(LoadedModel):
     def __init__(self, name: str, network: Network, program: ModelProgram, timer: Simulator | None,
                  prefill: PrefillProgram | None = None, narrow: Sequence[ModelProgram] = (),
                  pages: Pages | None = None, values: int = 1, lender: InterpretedModel | None = None,
-                 sampled: ModelProgram | None = None, page: int = PAGE,
-                 whole: InterpretedModel | None = None, below: float = 0.0) -> None:
+                 sampled: ModelProgram | None = None, page: int = PAGE, whole: InterpretedModel | None = None,
+                 below: float = 0.0, selection: Selection | None = None) -> None:
         """``timer`` tells the cycles of the programs' launches; None: passes cost nothing and are not charged.
 
         ``pages``: rows choose pages of the cache. ``values``: least probability that meets a value. ``lender``: the
         model whose hidden rows this one reads. ``sampled``: as of :class:`LoadedModel`. ``page``: rows of a page,
         where the cache of a batch is a pool. ``whole``: the model in whose cache this one goes on. ``below``: as of
-        the interpreter.
+        the interpreter. ``selection``: tells what it takes to choose rows of the cache.
         """
         self.name, self.network, self.program, self.timer = name, network, program, timer
         self.interpreter, self.cache = IntegerInterpreter(network, pages, values, below), Cache(network.graph)
@@ -139,7 +140,8 @@ class InterpretedModel(LoadedModel):
         self.slots = HiddenSlots(general.slots, general.batch * general.max_rows) if general else None
         if program.pool and program.batch > 1:
             self.pages = PagePool(program.pool, min(page, program.pool), self.first + 1)
-        self.prefill, self.narrow, self.sampled, self.beside = prefill, narrow, sampled, 0
+        self.prefill, self.narrow, self.sampled, self.selection = prefill, narrow, sampled, selection
+        self.displacement = self.pairs = self.beside = 0
         """By how many its cached positions are more than the rows that the device has of them."""
         self.lender, self.lent = lender, LentRows.of(network, program) if program.lends else None
 
@@ -196,7 +198,7 @@ class InterpretedModel(LoadedModel):
         Raises:
             ValueError: there is no program for prompts, or the rows do not fit the context.
         """
-        results = [] if self.timer is None else [self._launch(prefill, step, prefill.gathered_by(part, step))
+        results = [] if self.timer is None else [self.time(prefill, step, prefill.gathered_by(part, step))
                                                  for prefill, part, step in prompt_launches(self, rows, kv)]
         own = replace(rows, sequences=np.full(len(rows), kv.sequence)).behind(self.first)
         self._truncated(own, kv.sequence, kv)
@@ -243,16 +245,32 @@ class InterpretedModel(LoadedModel):
             raise ValueError(f"{self.name}: this program moves no cache rows: propose one path a step")
         step = moves.step(first, path, sequence)
         assert step is not None, "the path is not in place"
-        result = self._launch(moves, step, moves.gathered(first, path), passes=0)
+        result = self.time(moves, step, moves.gathered(first, path), passes=0)
         return int(result.cycles) + moves.config.host.launch_cycles
 
     def copy_rows(self, source: tuple[int, int], target: tuple[int, int], rows: int) -> int:
-        """Raises ValueError: cycles of a move depend on the device's memory."""
-        raise ValueError(f"{self.name}: the interpreter moves no cached rows; run the device for forks and evictions")
+        """Rows of a sequence that move up over others, which are dropped; returns cycles.
+
+        Raises:
+            ValueError: the rows are of several sequences.
+        """
+        (sequence, first), (other, to) = source, target
+        if other != sequence:
+            raise ValueError(f"{self.name}: the interpreter moves rows within a sequence; run the device for forks")
+        self.cache.keep([*range(self.first + to), *range(self.first + first, self.first + first + rows)], sequence)
+        if self.timer is None:
+            return 0
+        copies = self._moves().copy
+        step = copies.step((sequence, self.first + first), (sequence, self.first + to), rows)
+        return self.cost(self.time(copies, step, {}, passes=0))
 
     def gather_rows(self, sequence: int, slots: np.ndarray) -> int:
-        """Raises ValueError: as of :meth:`copy_rows`."""
-        return self.copy_rows((sequence, 0), (sequence, 0), 0)
+        """Raises ValueError: cycles of a gather depend on the device's memory."""
+        raise ValueError(f"{self.name}: the interpreter gathers no cached rows; run the device")
+
+    def cost(self, result: Result) -> int:
+        """Cycles of a launch, the host's work included."""
+        return int(result.cycles) + self.program.config.host.launch_cycles
 
     def relisted(self, sequence: int, kept: Sequence[int]) -> None:
         """Rows of a list stay, in this order: so do the interpreter's."""
@@ -274,15 +292,16 @@ class InterpretedModel(LoadedModel):
     def launched(self, rows: Rows, want: Want, answered: np.ndarray, cached: Sequence[int], ranges: Ranges,
                  places: list[np.ndarray] | None = None) -> list[Result]:
         """The launches that the device would run of a pass behind so many cached rows of each sequence, timed."""
-        return [self._launch(one.program, one.step, one.gathered, scattered=one.scattered)
+        return [self.time(one.program, one.step, one.gathered, scattered=one.scattered)
                 for one in planned_launches(self, rows, want, answered, cached, ranges, places)]
 
-    def _launch(self, program: Program, step: Step, gathered: dict[int, np.ndarray], passes: int = 1,
-                scattered: np.ndarray | None = None) -> Result:
+    def time(self, program: Program, step: Step, gathered: dict[int, np.ndarray], passes: int = 1,
+             scattered: np.ndarray | None = None) -> Result:
+        """A launch, charged; ``gathered``: rows by the commands that gather them; ``scattered``: rows that new ones are
+        stored to.
+        """
         assert self.timer is not None
-        self.timer.load(program.launch(self.name, NO_DRAM, step.registers))
+        self.timer.load(program.launch(self.name, NO_DRAM, self._registers(program, step)))
         result = self.timer.run(timing_only=True, indices=gathered, scattered=scattered)
-        if self.ledger:
-            self.ledger.launch(self.name, result, program.commands, passes=passes,
-                               answers=not isinstance(program, PrefillProgram))
+        self._charge(self.name, program, result, passes=passes)
         return result

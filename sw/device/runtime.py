@@ -11,7 +11,7 @@ import numpy as np
 from gemmule.compiler.ir import Rows
 from gemmule.compiler.kernels.attention.cache_list import nobody
 from gemmule.compiler.kernels.attention.shared import CACHE
-from gemmule.compiler.program import NO_DRAM, Program, Step
+from gemmule.compiler.program import NO_DRAM, Program, Registers, Step
 from gemmule.compiler.programs.greedy_loop import GreedyLoop
 from gemmule.compiler.programs.halves.packed_program import PackedProgram
 from gemmule.compiler.programs.model_program import ModelProgram
@@ -317,16 +317,22 @@ class LoadedModel:
     def _launched(self, program: Program, step: Step) -> Result:
         for address, content in step.inputs:
             self.device.write_dram(address, content.tobytes())
-        registers = step.registers
-        if self.pairs and isinstance(program, PackedProgram):
-            registers = program.packed(registers, self.pairs)
-        if self.displacement:
-            registers = registers.displaced(program.symbols[CACHE], self.displacement)
-        self.device.load(program.launch(self.name, NO_DRAM, registers))
+        self.device.load(program.launch(self.name, NO_DRAM, self._registers(program, step)))
         result = self.device.run()
         if result.fault:
             raise DeviceError(f"{self.name}: device fault {result.fault} at command {result.fault_index}")
         return result
+
+    def charge(self, program: Program, result: Result, *, passes: int = 1) -> None:
+        """A launch that somebody else has run for this model."""
+        self._charge(self.name, program, result, passes=passes)
+
+    def _registers(self, program: Program, step: Step) -> Registers:
+        """Of a launch on the cache that passes of this model find."""
+        registers = step.registers
+        if self.pairs and isinstance(program, PackedProgram):
+            registers = program.packed(registers, self.pairs)
+        return registers.displaced(program.symbols[CACHE], self.displacement) if self.displacement else registers
 
     def _charge(self, model: str, program: Program, result: Result, *, passes: int = 1,
                 earlier: Earlier | None = None) -> None:

@@ -52,10 +52,15 @@ class ContiguousKV(TextKV):
         made._begin_with(self)
         return made
 
+    @property
+    def place(self) -> int:
+        """A number for where the rows stand, by which texts notice each other."""
+        return self.sequence
+
     def there(self) -> bool:
         """Whether the rows are still this text's: another one of the same sequence may have written over them."""
         owners: dict[int, object] = getattr(self.model, "owners", {})
-        return owners.get(self.sequence, self.text) is self.text
+        return owners.get(self.place, self.text) is self.text
 
     def append(self, rows: int) -> int:
         """Free: the pass has stored them where they belong."""
@@ -65,7 +70,7 @@ class ContiguousKV(TextKV):
         self._length += rows
         self._added = rows
         if self.text is not None and (owners := getattr(self.model, "owners", None)) is not None:
-            owners[self.sequence] = self.text
+            owners[self.place] = self.text
         return 0
 
     def commit(self, path: Sequence[int]) -> int:

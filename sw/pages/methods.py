@@ -61,6 +61,7 @@ interpreter or the device, cycles the device's.
 
 def _needs(method: Method) -> str:
     found = ["a draft model"] * method.needs_draft + ["the general program"] * method.needs_general
+    found += ["a second cache of the target's"] * (method.schedule is not None)
     found += ["a drafter trained on the target's hidden rows"] * method.needs_one_pass
     found += ["a target with int8 weights"] * method.needs_int4
     return ", ".join(found) or "nothing"

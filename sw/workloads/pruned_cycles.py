@@ -24,8 +24,8 @@ from gemmule.sw.kv.pruning import Pruning
 from gemmule.sw.kv.selected import choose_rows
 from gemmule.sw.models.pair import Placed
 
-__all__ = ["SelectionCycles", "TokenCycles", "before_that", "check_context", "rows_read", "selection_cycles",
-           "token_cycles"]
+__all__ = ["SelectionCycles", "TokenCycles", "before_that", "check_context", "copy_cycles", "rows_read",
+           "selection_cycles", "token_cycles"]
 
 
 @dataclass(frozen=True)
@@ -132,6 +132,12 @@ def selection_cycles(selection: Selection, pruning: Pruning, context: int) -> Se
     chooser = DeviceChooser(_Timed(selection, context, pruning.rows(context)), selection)
     cycles = choose_rows(chooser, pruning, [0] * context, before_that(pruning, context))
     return SelectionCycles(cycles, chooser.top_k_cycles, chooser.top_k_exposed)
+
+
+def copy_cycles(selection: Selection, source: int, target: int, rows: int) -> int:
+    """Of ``rows`` rows of the whole cache, from ``source`` on, to the other one, host work included."""
+    chooser = DeviceChooser(_Timed(selection, source + rows, 0), selection)
+    return chooser.move(source, target, rows, to_kept=True)
 
 
 def _pages_pass(placed: Placed, context: int) -> Result:

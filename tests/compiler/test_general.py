@@ -139,3 +139,12 @@ def test_needs_the_general_program() -> None:
         program.general_step(Rows.chain([1]), [0], (0, 1), Answers(rows=1))
     with pytest.raises(CompileError, match="compile with general=True"):
         program.step(replace(Rows.chain([1]), hidden=np.array([0])), 1)
+
+
+def test_kept_scores_that_leave_no_room_in_the_order_of_use() -> None:
+    """Shapes of SmolLM2's attention, whose plain program keeps scores of the first positions in the accumulator."""
+    sizes = replace(LLAMA, hidden=64, inner=64, heads=9, kv_heads=3, head_dim=64, layers=1, vocab=61, positions=2048)
+    network = random_network(sizes, SEED)
+    bench = GeneralBench(compile_network(network, load_config("base"), rows=8, general=True), network)
+    for _ in range(2):
+        bench.chain(list(range(8)), (0, 1), Answers(rows=8, logits=True))

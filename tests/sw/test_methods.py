@@ -14,6 +14,7 @@ from gemmule.compiler.compile import compile_network
 from gemmule.compiler.ir import Network, Rows
 from gemmule.compiler.place import round_up
 from gemmule.compiler.programs.beside import compile_in_cache
+from gemmule.compiler.programs.selecting import compile_selection
 from gemmule.compiler.quantize.narrow import narrowed
 from gemmule.config import load_config
 from gemmule.sw.datastore.datastore import DEPTH, Datastore
@@ -33,11 +34,14 @@ from gemmule.sw.decoding.sampling import Sampling
 from gemmule.sw.decoding.tree import Drafter, Extra, Tree
 from gemmule.sw.decoding.verify import GREEDY, Match, Rule
 from gemmule.sw.device.backends import open_device
+from gemmule.sw.device.choosing import DeviceChooser
 from gemmule.sw.device.interpreted import InterpretedModel
 from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.device.runtime import TARGET, LoadedModel
+from gemmule.sw.device.timed_choosing import TimedChooser
 from gemmule.sw.errors import InputError
 from gemmule.sw.kv.parts import parts_of
+from gemmule.sw.kv.selected import Chooser
 from gemmule.sw.kv.text import TextKV
 from gemmule.sw.limits import Range
 from gemmule.sw.step import Forward, LayerRange, Want
@@ -51,6 +55,11 @@ SIZES = Sizes(family="llama", hidden=48, inner=100, heads=4, kv_heads=2, head_di
 PROMPTS = ([3, 1, 4, 1, 5], [7, 7], [2, 9, 2, 9, 2, 9], [40])
 FREE = [name for name, one in METHODS.items() if not one.needs_one_pass]
 """Methods that any target takes; those with a drafter of its hidden rows have tests of their own."""
+SHARING = [name for name in FREE if not METHODS[name].schedule]
+"""Those that go in batches: not those that draft in a second cache."""
+OPTIONS = {"triforce": {"cache_budget": 16, "cache_sinks": 2, "cache_window": 6, "retrieve_every": 8,
+                        "lowest_cache_budget": 12, "lowest_drafts": 2}}
+"""Of methods whose defaults are for long texts."""
 RULES = {"greedy": GREEDY, "match": Match(Sampling(0.7, 8, Fraction(9, 10)), Noise(5))}
 
 
@@ -64,7 +73,13 @@ def model(name: str = TARGET, salt: int = 0, **options: int | bool) -> LoadedMod
     """Each is compiled once: texts have caches of their own, and begin with empty ones."""
     options = {"rows": 8, "tokens": True, "general": True} | options
     program = compile_network(network(salt), CONFIG, **options)  # type: ignore[arg-type]
-    return LoadedModel(name, program, program.fill(network(salt)), open_device("model", CONFIG, program.size + BESIDE))
+    dram, selection = program.fill(network(salt)), None
+    if program.batch == 1 and not program.pool:
+        behind = round_up(len(dram), CONFIG.dram.banks * CONFIG.dram.row_bytes)
+        selection = compile_selection(network(salt), program, rows=8, first=2, last=6, base_address=behind)
+        dram = np.concatenate([dram, np.zeros(behind + selection.select.size - len(dram), dtype=np.uint8)])
+        selection.fill(dram[behind:], network(salt))
+    return LoadedModel(name, program, dram, open_device("model", CONFIG, len(dram) + BESIDE), selection=selection)
 
 
 @cache
@@ -72,7 +87,8 @@ def int4_copy(target: LoadedModel) -> LoadedModel | None:
     """Of a target whose cache stands in order, behind it on the same device."""
     if target.program.pool:
         return None
-    narrow, base = narrowed(network()), round_up(target.program.size, 1 << 12)
+    size = target.program.size + (target.selection.select.size if target.selection else 0)
+    narrow, base = narrowed(network()), round_up(size, 1 << 14)
     program = compile_in_cache(narrow, target.program, rows=1, base_address=base, general=True)
     if isinstance(target, InterpretedModel):
         return InterpretedModel(DRAFT, narrow, program, target.timer, whole=target).in_cache_of(target)
@@ -87,15 +103,25 @@ def datastore(corpus: str) -> Datastore:
     return Datastore(tokens, suffix_array(tokens, DEPTH), SIZES.vocab, corpus)
 
 
+def chooser(target: LoadedModel, method: str) -> Chooser | None:
+    """What fills the second cache, where a method drafts in one."""
+    schedule, selection = METHODS[method].schedule, target.selection
+    if schedule is None or selection is None:
+        return None
+    if isinstance(target, InterpretedModel):
+        return TimedChooser(target, selection, schedule(METHODS[method].values(OPTIONS[method]), target.room))
+    return DeviceChooser(target, selection)
+
+
 def talk(method: str, target: LoadedModel, draft: LoadedModel, rule: Rule, ledger: Ledger, *, count: int = 3,
          overflow: str = "stop", kv: TextKV | None = None) -> Conversation:
     way = METHODS[method]
     kv = target.charging(ledger).kv() if kv is None else kv
-    copied = int4_copy(target) if way.needs_int4 else None
-    request = Request(draft=draft.charging(ledger), target=target.charging(ledger, DRAFT), cache=kv,
+    copied, own = int4_copy(target) if way.needs_int4 else None, target.charging(ledger, DRAFT)
+    request = Request(draft=draft.charging(ledger), target=own, cache=kv,
                       lengths=LENGTHS["constant"](count if way.drafts else 0), ends=frozenset(), rule=rule,
-                      host=CONFIG.host, options=way.values({}), datastore=datastore,
-                      int4=copied and copied.charging(ledger), skipping=lambda: (1,))
+                      host=CONFIG.host, options=way.values(OPTIONS.get(method, {})), datastore=datastore,
+                      int4=copied and copied.charging(ledger), skipping=lambda: (1,), chooser=chooser(own, method))
     return Conversation(target, way.make(request), ledger, rule=rule, overflow=OVERFLOWS[overflow], kv=kv)
 
 
@@ -128,7 +154,7 @@ def test_alone(models: tuple[LoadedModel, LoadedModel], method: str, rule: str) 
         assert {name for name, count in ledger.launches.items() if count} == {TARGET, *METHODS[method].labels}
 
 
-@pytest.mark.parametrize("method", FREE)
+@pytest.mark.parametrize("method", SHARING)
 def test_together(method: str) -> None:
     """Texts of other lengths share passes, drafts with the target's first layers among them."""
     target, draft = model(batch=3, rows=4), model(DRAFT, 1, batch=3, rows=4)
@@ -145,7 +171,8 @@ def test_together(method: str) -> None:
 def test_by_the_interpreter(models: tuple[LoadedModel, LoadedModel], method: str) -> None:
     """The same tokens, steps and cycles as of the simulated device, first layers included."""
     target, draft = models
-    timed = InterpretedModel(TARGET, network(), target.program, open_device("model", CONFIG, 1))  # type: ignore[arg-type]
+    timed = InterpretedModel(TARGET, network(), target.program, open_device("model", CONFIG, 1),  # type: ignore[arg-type]
+                             selection=target.selection)
     runs, ledgers = [], []
     for one in (target, timed):
         ledgers.append(Ledger(CONFIG))

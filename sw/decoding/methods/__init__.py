@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from gemmule.sw.decoding.methods.method import DRAFT, VOCABULARY, Method, Option, Request
 from gemmule.sw.errors import InputError
 
-__all__ = ["DRAFT", "METHODS", "VOCABULARY", "Method", "Option", "Request", "of_option"]
+if TYPE_CHECKING:
+    from gemmule.sw.kv.pruning import Pruning
+
+__all__ = ["DRAFT", "METHODS", "VOCABULARY", "Method", "Option", "Request", "drafting_of", "of_option"]
 
 
 def _found() -> dict[str, Method]:
@@ -40,3 +45,14 @@ METHODS: dict[str, Method] = _found()
 def of_option(name: str) -> tuple[str, ...]:
     """Methods that have an option of that name."""
     return tuple(method.name for method in METHODS.values() if any(one.name == name for one in method.every_option()))
+
+
+def drafting_of(options: Mapping[str, Mapping[str, Any]], positions: int) -> Pruning | None:
+    """What the second cache of a target of so many positions holds, for the first of the methods that drafts in one.
+
+    ``options``: values of each method's own options, by key.
+    """
+    for name, given in options.items():
+        if (schedule := METHODS[name].schedule) is not None:
+            return schedule(METHODS[name].values(given), positions)
+    return None

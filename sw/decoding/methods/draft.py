@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gemmule.sw.decoding.lengths import Lengths
     from gemmule.sw.decoding.verify import Rule
     from gemmule.sw.device.runtime import LoadedModel
+    from gemmule.sw.kv.text import TextKV
     from gemmule.sw.step import Asking, Forward
 
 __all__ = ["METHOD", "DraftModel"]
@@ -29,12 +30,12 @@ class DraftModel(Paced):
     """
 
     def __init__(self, model: LoadedModel, lengths: Lengths | int, rule: Rule | None = None,
-                 host: Host | None = None, kept: bool = True) -> None:
-        """``lengths``: as of :class:`Paced`; ``kept``: its KV cache keeps rows."""
+                 host: Host | None = None, kept: bool = True, *, cache: TextKV | None = None) -> None:
+        """``lengths``: as of :class:`Paced`; ``kept``: its KV cache keeps rows; ``cache``: one of another kind."""
         from gemmule.sw.decoding.verify import GREEDY
 
         super().__init__(lengths, host)
-        self.rule, self.model, self.cache = rule or GREEDY, model, model.kv(kept=kept)
+        self.rule, self.model, self.cache = rule or GREEDY, model, cache or model.kv(kept=kept)
         self._committed = self._dropped = 0
 
     def drafting(self, count: int) -> int:

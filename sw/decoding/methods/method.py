@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from gemmule.sw.decoding.verify import Rule
     from gemmule.sw.device.cost_curve import CostCurve
     from gemmule.sw.device.runtime import LoadedModel
+    from gemmule.sw.kv.pruning import Pruning
+    from gemmule.sw.kv.selected import Chooser
     from gemmule.sw.kv.text import TextKV
 
 __all__ = ["DRAFT", "VOCABULARY", "Method", "Option", "Request", "file_of"]
@@ -105,6 +107,7 @@ class Request:
         skipping: finds which of the target's layers are best left out in drafting; None where nobody does.
         int4: the target's int4 copy, whose passes go on in the target's cache; None where there is none.
         datastore: gives the texts of a corpus in the target's tokens; None where there are none.
+        chooser: chooses rows of the target's cache for a second one; None where there is none.
         memory: what the method keeps from text to text of a session that are decoded the same way.
         curve: what passes of the target cost; None: nobody knows beforehand.
     """
@@ -122,6 +125,7 @@ class Request:
     skipping: Callable[[], tuple[int, ...]] | None = None
     int4: LoadedModel | None = None
     datastore: Callable[[str], Datastore] | None = None
+    chooser: Chooser | None = None
     memory: dict[str, Any] = field(default_factory=dict)
     curve: CostCurve | None = None
 
@@ -150,6 +154,8 @@ class Method:
         needs_one_pass: whether the drafter proposes that was trained on the target's hidden rows.
         needs_int4: whether the target's int4 copy drafts.
         needs_general: whether the target runs some of its layers, or gives other answers than tokens.
+        schedule: what a second cache of the target's holds, in which it drafts, by the method's own options and the
+            target's positions; None: there is no such cache.
         scheduled: whether a schedule can say how many tokens a step drafts: those of trees stand in no order in which
             they are accepted.
         verify: how drawn tokens are verified unless said: ``match`` or ``rejection``.
@@ -171,6 +177,7 @@ class Method:
     needs_general: bool = False
     needs_one_pass: bool = False
     needs_int4: bool = False
+    schedule: Callable[[Mapping[str, Any], int], Pruning] | None = None
     scheduled: bool = True
     verify: str = "match"
     warm: Mapping[str, Any] = field(default_factory=dict)

@@ -1,0 +1,73 @@
+"""Fill the tables of docs/triforce.md from docs/results.
+
+    python -m benchmarks.triforce_page
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gemmule.io.files import write_atomically
+from gemmule.sw.reports.markdown import fill, table
+
+__all__ = ["PARTS", "main"]
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "triforce.md"
+
+
+def _load() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((ROOT / "docs" / "results" / "triforce.json").read_text())
+    return found
+
+
+def levels() -> str:
+    """Cycles by length."""
+    rows = [(f"{row['context']:,}", *(f"{row['whole'][m]:,}" for m in ("1", "4", "7")),
+             *(f"{row['small'][m]:,}" for m in ("1", "4")),
+             *(f"{row[name]:,}" for name in ("retrieval", "window", "copy"))) for row in _load()["levels"]]
+    return table(("tokens", "whole cache, 1 row", "4 rows", "7 rows", "small cache, 1 row", "4 rows", "a retrieval",
+                  "a window", "copy of a step"), rows)
+
+
+def predicted() -> str:
+    """Speed-ups by length and acceptance."""
+    found = _load()["predicted"]
+    shares = sorted({row["accepted"] for row in found})
+    lines = []
+    for context in sorted({row["context"] for row in found}):
+        for kept, who in ((0.0, "the target alone"), (0.5, "lookup below")):
+            some = {row["accepted"]: row for row in found if (row["context"], row["kept"]) == (context, kept)}
+            alone = next(iter(some.values()))["lookup_alone"]
+            lines.append((f"{context:,}", who, *(f"{some[share]['speed_up']:.2f}x by {some[share]['drafts']}"
+                                                 for share in shares), f"{alone:.2f}x" if alone else "-"))
+    return table(("tokens", "drafts", *(f"{share:.0%} accepted" for share in shares), "lookup alone"), lines)
+
+
+def runs() -> str:
+    """Real texts."""
+    rows = [(f"{row['context']:,}", row["way"], f"{len(row['tokens']) / row['steps']:.2f}",
+             f"{row['accepted'] / row['drafted']:.0%}" if row["drafted"] else "-",
+             f"{row['drafted'] / row['small_passes']:.2f}" if row["small_passes"] else "-",
+             f"{row['cycles'] // len(row['tokens']):,}", f"{row['speed-up']:.2f}x") for row in _load()["runs"]]
+    return table(("tokens before", "method", "tokens a step", "drafts accepted", "drafts a small pass",
+                  "cycles a token", "speed-up"), rows)
+
+
+PARTS: dict[str, Callable[[], str]] = {part.__name__: part for part in (levels, predicted, runs)}
+"""What stands between ``<!-- name -->`` and ``<!-- end -->``."""
+
+
+def main() -> None:
+    """Write the page."""
+    text = PAGE.read_text()
+    for marker, content in PARTS.items():
+        text = fill(text, marker, content())
+    write_atomically(PAGE, text)
+
+
+if __name__ == "__main__":
+    main()
