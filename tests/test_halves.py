@@ -59,4 +59,5 @@ def test_committed_results() -> None:
     for context in CONTEXTS:
         whole, values, both = (rows[context, name] for name in ("8 bits", "values of 4 bits", "both of 4 bits"))
         assert whole["kv_bytes"] > values["kv_bytes"] > both["kv_bytes"]
-        assert whole["pass"] > values["pass"]
+        # Behind more than 4,096 positions scores of rows of 4 bits are computed twice.
+        assert (whole["pass"] > values["pass"] > both["pass"]) is (context < 4096)
