@@ -13,6 +13,7 @@ import pytest
 from benchmarks import equality
 from benchmarks.equality import Models, compare, decode, held_out, load
 from gemmule.sw.decoding import verify
+from gemmule.sw.decoding.methods import METHODS
 from gemmule.sw.decoding.noise import Noise
 from gemmule.sw.decoding.sampling import Sampling
 from gemmule.sw.decoding.tree import Tree
@@ -64,7 +65,11 @@ def test_together_and_alone(models: Models, prompts: list[list[int]]) -> None:
     together = compare(models, prompts, NEW, GREEDY)
     _check(together, len(prompts))
     alone = [compare(models, [prompt], NEW, GREEDY) for prompt in prompts]
-    assert equality.added(alone) == together
+    one_by_one = equality.added(alone)
+    assert {name: part for name, part in one_by_one.items() if name in together} == together
+    single = {name: part for name, part in one_by_one.items() if name not in together}
+    assert {name.split()[0] for name in single} == {name for name, one in METHODS.items() if one.schedule}
+    _check(single, len(prompts))
     assert {name: part["steps"] for name, part in together.items() if name in STEPS} == STEPS
     drafted = [part["steps"] for name, part in together.items() if name.startswith("draft")]
     for kind in ("none", "some", "all"):
