@@ -16,8 +16,8 @@ from gemmule.compiler.ir import Network, Rows
 from gemmule.compiler.passes.map import Choice
 from gemmule.compiler.program import Registers, Step
 from gemmule.compiler.programs.beside import compile_beside
-from gemmule.compiler.programs.listed import ListedProgram, list_gathers, list_inputs
 from gemmule.compiler.programs.model_program import ModelProgram, Places
+from gemmule.compiler.programs.texts.listed import ListedProgram, list_gathers, list_inputs
 
 __all__ = ["ListedPrefill", "PrefillProgram", "compile_prefill"]
 
@@ -39,7 +39,7 @@ class PrefillProgram(ModelProgram):
 
 @dataclass(frozen=True, kw_only=True)
 class ListedPrefill(PrefillProgram):
-    """:class:`PrefillProgram` beside a :class:`gemmule.compiler.programs.listed.ListedProgram`."""
+    """:class:`PrefillProgram` beside a :class:`gemmule.compiler.programs.texts.listed.ListedProgram`."""
 
     def step(self, rows: Rows, wanted: int, cached: Sequence[int] | None = None,
              places: Places | None = None) -> Step:

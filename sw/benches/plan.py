@@ -19,7 +19,7 @@ from gemmule.sw.decoding.methods import METHODS, VOCABULARY, Method, drafting_of
 from gemmule.sw.decoding.resident import resident
 from gemmule.sw.decoding.session import NONE, Session
 from gemmule.sw.decoding.verify import Rule
-from gemmule.sw.device.cost_curve import free_rows
+from gemmule.sw.device.costs.cost_curve import free_rows
 from gemmule.sw.device.timeline import Timeline
 from gemmule.sw.errors import InputError
 from gemmule.sw.kv.pruning import Pruning

@@ -54,7 +54,7 @@ def tree(
     from gemmule.sw.decoding.adaptive.shapes import cost_shape, drawn
     from gemmule.sw.decoding.methods import METHODS as KNOWN
     from gemmule.sw.decoding.session import Session
-    from gemmule.sw.device.cost_curve import CostCurve
+    from gemmule.sw.device.costs.cost_curve import CostCurve
     from gemmule.sw.device.interpreted import interprets
     from gemmule.sw.errors import InputError
     from gemmule.sw.models.pair import open_pair

@@ -27,7 +27,7 @@ from gemmule.sw.decoding.verify import GREEDY, Rule
 from gemmule.sw.device.ahead import Ahead
 from gemmule.sw.device.backends import Device, open_device
 from gemmule.sw.device.choosing import DeviceChooser
-from gemmule.sw.device.cost_curve import CostCurve
+from gemmule.sw.device.costs.cost_curve import CostCurve
 from gemmule.sw.device.interpreted import InterpretedModel
 from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.device.runtime import PAGE, TARGET, LoadedModel

@@ -20,10 +20,10 @@ from gemmule.compiler.programs.selecting import Selection
 from gemmule.sim.result import Result
 from gemmule.sim.simulator import Simulator
 from gemmule.sw.device.answers import largest
+from gemmule.sw.device.costs.planned import Ranges, planned_launches
 from gemmule.sw.device.forward import Caches, answered_rows, append_rows, prompt_launches
 from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.device.listed import places_of
-from gemmule.sw.device.planned import Ranges, planned_launches
 from gemmule.sw.device.runtime import PAGE, LoadedModel
 from gemmule.sw.device.slots import HiddenSlots
 from gemmule.sw.errors import InputError

@@ -36,7 +36,10 @@ class TimedChooser(InterpretedChooser):
         made.displacement = self.selection.displacement if kept else 0
         return made
 
-    def choose(self, tokens: Sequence[int], before: int, kept: int) -> int:
+    def choose(self, tokens: Sequence[int], before: int, kept: int, pairs: int = 0) -> int:
+        """Raises ValueError: rows of 4 bits are packed by the device alone."""
+        if pairs:
+            raise ValueError("a timed selection packs no rows of 4 bits: use a schedule without four and progressive")
         super().choose(tokens, before, kept)
         rows, select = Rows.chain(tokens, before).behind(self.model.first), self.selection.select
         result = self.model.time(select, select.choosing(rows, self.model.first + before, kept), select.gathered(rows))

@@ -18,7 +18,7 @@ import numpy as np
 from gemmule.config import Config
 from gemmule.sw.decoding.generation import Generation
 from gemmule.sw.decoding.session import Session
-from gemmule.sw.device.costs import PassCosts
+from gemmule.sw.device.costs.pass_costs import PassCosts
 from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.device.runtime import LoadedModel
 from gemmule.sw.limits import DEFAULT

@@ -13,9 +13,9 @@ from gemmule.compiler.ir import Cache, IntegerInterpreter, Rows
 from gemmule.compiler.kernels.attention.cache_list import CACHE_ROWS, NEW_ROWS
 from gemmule.compiler.place import round_up
 from gemmule.compiler.program import NO_DRAM, Step
-from gemmule.compiler.programs.listed import ListedProgram
 from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.compiler.programs.prefill import ListedPrefill, compile_prefill
+from gemmule.compiler.programs.texts.listed import ListedProgram
 from gemmule.config import load_config
 from gemmule.sim.simulator import Simulator
 from tests.compiler.integer_networks import Sizes, random_network

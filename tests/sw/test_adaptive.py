@@ -24,7 +24,7 @@ from gemmule.sw.decoding.sampling import Sampling
 from gemmule.sw.decoding.session import Session
 from gemmule.sw.decoding.tree import Drafter, Extra, Tree
 from gemmule.sw.decoding.verify import GREEDY, Rejection, Rule
-from gemmule.sw.device.cost_curve import CostCurve, free_rows
+from gemmule.sw.device.costs.cost_curve import CostCurve, free_rows
 from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.device.runtime import LoadedModel
 from gemmule.sw.errors import InputError

@@ -16,7 +16,7 @@ from gemmule.sw.decoding.methods.draft_tree import DraftTree
 from gemmule.sw.decoding.stops import Stops
 from gemmule.sw.decoding.tree import Tree
 from gemmule.sw.decoding.verify import GREEDY
-from gemmule.sw.device.cost_curve import CostCurve
+from gemmule.sw.device.costs.cost_curve import CostCurve
 from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.device.runtime import LoadedModel
 from gemmule.sw.errors import InputError

@@ -124,7 +124,7 @@ def test_only_what_was_open_is_judged(again):
 
 def test_what_is_not_judged_in_time_stays_open(again, monkeypatch):
     clock = iter([0.0])
-    command = importlib.import_module("gemmule.sw.commands.mutate")
+    command = importlib.import_module("gemmule.sw.commands.rtl.mutate")
     monkeypatch.setattr(command, "time", SimpleNamespace(monotonic=lambda: next(clock, 61.0)))
     now, _, _ = again("--minutes", "1")
     assert now["killed_by"] == {"program": 2}

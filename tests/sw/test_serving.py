@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gemmule.compiler.ir import Rows
 from gemmule.config import load_config
 from gemmule.sw.decoding.session import Session
-from gemmule.sw.device.costs import PassCosts
+from gemmule.sw.device.costs.pass_costs import PassCosts
 from gemmule.sw.errors import InputError
 from gemmule.sw.kv.paged import PagedKV, PagePool
 from gemmule.sw.models.pair import bundled_pair

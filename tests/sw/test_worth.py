@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from gemmule.sw.decoding.adaptive.worth import UNSEEN, Worth, falling
 from gemmule.sw.decoding.branches import Branches, grow
-from gemmule.sw.decoding.methods.worth import UNSEEN, Worth, falling
 
 
 def made(count: int) -> Branches:

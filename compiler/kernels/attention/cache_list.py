@@ -7,16 +7,21 @@ from dataclasses import dataclass
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, LengthReg
 from gemmule.config import Config
-from gemmule.isa import Length, SOp, Unit
+from gemmule.isa import Command, Length, SOp, Unit
 from gemmule.timing import ceil_div
 
-__all__ = ["CACHE_ROWS", "NEW_ROWS", "CacheLists", "list_cache_rows", "lists_of", "nobody"]
+__all__ = ["CACHE_ROWS", "NEW_ROWS", "CacheLists", "brings_list", "list_cache_rows", "lists_of", "nobody"]
 
 CACHE_ROWS = "cache_rows"
 """Region of the launch's input: the pool's row of each position, cached and new, uint16; of attention by blocks the
 cached ones, sequence by sequence."""
 NEW_ROWS = "new_rows"
 """The same of each new row, where attention goes by blocks."""
+
+
+def brings_list(command: Command, first: int) -> bool:
+    """Whether a command brings cached rows of a sequence into the index list, from entry ``first`` on."""
+    return command.unit is Unit.SELECT and command.op == SOp.LIST_LOAD and command.fields["dst"] >= first
 
 
 def nobody(prefix: int) -> int:

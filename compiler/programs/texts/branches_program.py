@@ -15,7 +15,7 @@ from gemmule.compiler.kernels.attention.texts.branches import SEEN, BranchesMapp
 from gemmule.compiler.kernels.virtual import LengthReg
 from gemmule.compiler.program import Registers, Step
 from gemmule.compiler.programs.general_program import Answers
-from gemmule.compiler.programs.model_program import ModelProgram
+from gemmule.compiler.programs.model_program import ModelProgram, Places
 from gemmule.timing import ceil_div
 
 __all__ = ["BranchesProgram"]
@@ -47,7 +47,7 @@ class BranchesProgram(ModelProgram):
         return [*found, *others]
 
     def step(self, rows: Rows, wanted: int, cached: Sequence[int] | None = None,
-             places: np.ndarray | None = None) -> Step:
+             places: Places | None = None) -> Step:
         context = int(rows.positions[0]) if cached is None else cached[0]
         plain = super().step(rows, wanted, [context])
         return self._with_branches(plain, rows, context)

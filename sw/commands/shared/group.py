@@ -36,15 +36,18 @@ COMMANDS = {
     "datastore": "Make the texts that --method retrieval drafts from.",
     "cache": "Show or clear the cache.",
 }
-"""Every command and its line in the list of commands. ``gemmule.sw.commands.NAME`` has a function, or a Typer
-application, of that name (a ``_`` behind a keyword or a function of Python's); what it needs to run it imports when it
-runs, so that its help is quick."""
+"""Every command and its line in the list of commands. ``gemmule.sw.commands.NAME``, or ``.rtl.NAME`` of :data:`RTL`,
+has a function, or a Typer application, of that name (a ``_`` behind a keyword or a function of Python's); what it needs
+to run it imports when it runs, so that its help is quick."""
+RTL = ("cosim", "fuzz", "mutate", "verilog", "synth")
+"""Commands about the RTL itself."""
 
 
 def command_of(name: str) -> Any:
     """The command (click's) of one of :data:`COMMANDS`."""
     python = f"{name}_" if iskeyword(name) or hasattr(builtins, name) else name
-    found = getattr(import_module(f"gemmule.sw.commands.{python}"), python)
+    folder = "gemmule.sw.commands" + ".rtl" * (name in RTL)
+    found = getattr(import_module(f"{folder}.{python}"), python)
     if not isinstance(found, typer.Typer):
         alone = typer.Typer(add_completion=False, rich_markup_mode=None)
         alone.command(name)(found)

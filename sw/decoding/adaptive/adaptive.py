@@ -2,9 +2,9 @@
 
 It stands between a drafter and the loop, and works with any. Candidates are taken as long as the tokens that one more
 is expected to win are worth more than what it costs: its row in the pass of the target, exactly as that pass takes
-longer on this device behind this context (:mod:`gemmule.sw.device.cost_curve`), and what moving its path would take. A
-token is worth the cycles that one has taken so far. How likely a candidate is accepted is learned from the text
-(:mod:`gemmule.sw.decoding.adaptive.acceptance`).
+longer on this device behind this context (:mod:`gemmule.sw.device.costs.cost_curve`), and what moving its path would
+take. A token is worth the cycles that one has taken so far. How likely a candidate is accepted is learned from the
+text (:mod:`gemmule.sw.decoding.adaptive.acceptance`).
 
 A drafter that runs models, or wants more of the target than tokens, costs something before anything is proposed.
 Whether and how much it drafts is decided by what as many candidates have won before. Where it is left out, what is
@@ -52,7 +52,7 @@ EASE = 4
 
 
 class Curve(Protocol):
-    """Cycles of the target's passes, as of :class:`gemmule.sw.device.cost_curve.CostCurve`."""
+    """Cycles of the target's passes, as of :class:`gemmule.sw.device.costs.cost_curve.CostCurve`."""
 
     def of(self, rows: int, cached: int, want: Want) -> float: ...
     def move(self, rows: int, cached: int) -> int: ...

@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from gemmule.sw.device.cost_curve import CostCurve
+    from gemmule.sw.device.costs.cost_curve import CostCurve
     from gemmule.sw.step import Want
 
 __all__ = ["Place", "Shape", "best_shape", "cost_shape", "drawn", "likeliest_places"]

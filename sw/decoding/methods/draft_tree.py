@@ -177,7 +177,7 @@ def _shape_of(request: Request, draft: LoadedModel) -> Callable[[int], Shape]:
     Raises:
         InputError: what passes cost is not known beforehand.
     """
-    from gemmule.sw.device.cost_curve import CostCurve
+    from gemmule.sw.device.costs.cost_curve import CostCurve
     from gemmule.sw.step import Want
 
     curve, top = request.curve, request.options["draft_tree_top"]
@@ -196,6 +196,8 @@ def _shape_of(request: Request, draft: LoadedModel) -> Callable[[int], Shape]:
 
 METHOD = Method(
     name="draft-tree", make=_make, needs_draft=True, needs_general=True, scheduled=False, labels=(DRAFT,),
+    cuts="fewer layers and less width: another, smaller network",
+    source="Miao et al. 2024, SpecInfer (arXiv 2305.09781); Li et al. 2024, EAGLE-2 (arXiv 2406.16858)",
     says="where a small model proposes a tree of its likeliest tokens and the large one verifies",
     drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=15, help="Tokens drafted per step.",
                   otherwise="as many as a pass verifies"),

@@ -4,7 +4,7 @@ Candidates are those of :mod:`gemmule.sw.decoding.methods.parallel` and what fol
 the text (:mod:`gemmule.sw.decoding.methods.suffix`). A run's candidates are mixed into the drafter's by how often what
 followed a run of that length follows it again (:data:`TRUST`), the shortest run first, so that long runs decide. The
 tree has the candidates with the largest products of chances, as many as are worth their rows
-(:mod:`gemmule.sw.decoding.methods.worth`).
+(:mod:`gemmule.sw.decoding.adaptive.worth`).
 
 Behind a run of ``--joined-min-match`` tokens or more the drafter's pass is left out. Its cache then lacks the rows of
 the committed tokens, which the next pass that runs takes in, as few rows cost what one costs. That wants the target's
@@ -60,14 +60,14 @@ class Joined(OnePassDrafter):
         yield from super().begin(ids, dropped)
 
     def propose(self, ids: list[int], budget: int) -> Asking[Tree]:
-        self.pending, self.drafting = len(ids) - 1, 0
+        self.pending, self.spent = len(ids) - 1, 0
         runs: Runs = tuple(reversed(self.texts.places(ids)))
         guesses: Guesses = []
         if not runs or runs[-1][0] < self.least_match or self.elsewhere or not self.cache.kept:
             guesses = yield from self.guesses(ids, budget)
         follow = partial(mixed, guesses, TRUST)
         return self.worth.chosen(lambda count: grow(ids[-1], count, (0, runs), follow), min(self.most, budget),
-                                 self.drafting).tree
+                                 self.spent).tree
 
     def observe(self, out: Forward, path: list[int], new: list[int]) -> None:
         super().observe(out, path, new)
@@ -99,6 +99,8 @@ def _make(request: Request) -> Joined:
 
 METHOD = Method(
     name="joined", make=_make, needs_one_pass=True, scheduled=False, labels=(DRAFT,),
+    cuts="fewer layers, and length: all drafts in one pass of a small network, or none where the text repeats",
+    source="An et al. 2025, PARD (arXiv 2504.18583); Oliaro et al. 2024, SuffixDecoding (arXiv 2411.04975)",
     says="a trained one-pass drafter and suffix decoding, in one tree",
     drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=15, help="Tokens drafted per step.",
                   otherwise="as many as a pass verifies"),

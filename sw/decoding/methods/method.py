@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gemmule.sw.decoding.one_pass import OnePass
     from gemmule.sw.decoding.tree import Drafter
     from gemmule.sw.decoding.verify import Rule
-    from gemmule.sw.device.cost_curve import CostCurve
+    from gemmule.sw.device.costs.cost_curve import CostCurve
     from gemmule.sw.device.runtime import LoadedModel
     from gemmule.sw.kv.pruning import Pruning
     from gemmule.sw.kv.selected import Chooser

@@ -18,9 +18,9 @@ from functools import partial
 from math import exp
 from typing import TYPE_CHECKING
 
+from gemmule.sw.decoding.adaptive.worth import Worth
 from gemmule.sw.decoding.branches import grow
 from gemmule.sw.decoding.methods.method import DRAFT, Method, Option, Request
-from gemmule.sw.decoding.methods.worth import Worth
 from gemmule.sw.decoding.tree import Drafter, Tree
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import DRAFTS, Range
@@ -77,7 +77,7 @@ class OnePassDrafter(Drafter):
         self.host = host or Host()
         self.drafter, self.most, self.top, self.chances = drafter, most, top, FORMS[form]
         self.cache, self.worth = drafter.model.kv(kept=kept), Worth(self.host.launch_cycles, self.host.step_cycles)
-        self.drafting = 0
+        self.spent = 0
         """Cycles of the step's own passes."""
         self.pending = 0
         """Position of the last token, whose row the target has not read."""
@@ -97,7 +97,7 @@ class OnePassDrafter(Drafter):
         guesses = yield from self.guesses(ids, budget)
         follow = partial(self.behind, guesses)
         return self.worth.chosen(lambda count: grow(ids[-1], count, 0, follow), min(self.most, budget),
-                                 self.drafting).tree
+                                 self.spent).tree
 
     @staticmethod
     def behind(guesses: Guesses, depth: int) -> list[tuple[int, float, int]]:
@@ -108,14 +108,14 @@ class OnePassDrafter(Drafter):
         """The likeliest tokens behind a text, position by position; ``budget``: positions at most."""
         from gemmule.sw.step import Want
 
-        self.drafting = 0
+        self.spent = 0
         count = min(self.most, budget, 1 + len(self.drafter.masks))
         if count < 1 or len(ids) < 2:  # the target has read nothing yet
             return []
         want = Want(last=count, top=min(WIDEST, len(self.drafter.tokens)) if self.top > 1 else 0)
         out = yield from self.cache.ahead_of(ids[1:], self.drafter.masks[:count - 1], want, self.elsewhere)
         self.elsewhere = {}
-        self.drafting = out.cycles + self.host.launch_cycles * len(out.results)
+        self.spent = out.cycles + self.host.launch_cycles * len(out.results)
         if out.top is None:
             return [[(token, RANKS[min(position, len(RANKS) - 1)][0])]
                     for position, token in enumerate(self.drafter.tokens[out.argmax].tolist())]

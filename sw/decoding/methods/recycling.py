@@ -24,7 +24,7 @@ from gemmule.sw.limits import DRAFTS, Range
 if TYPE_CHECKING:
     import numpy as np
 
-    from gemmule.sw.device.cost_curve import CostCurve
+    from gemmule.sw.device.costs.cost_curve import CostCurve
     from gemmule.sw.step import Forward, Want
 
 __all__ = ["CHANCES", "METHOD", "OPTIONS", "WARM", "Recycling", "Table", "table_of"]

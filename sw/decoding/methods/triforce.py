@@ -172,6 +172,8 @@ def _make(request: Request) -> TriForce:
 
 METHOD = Method(
     name="triforce", make=_make, needs_general=True, verify="rejection", labels=(DRAFT,), schedule=schedule,
+    cuts="length: the target drafts behind few cached rows",
+    source="Sun et al. 2024, TriForce (arXiv 2404.11912)",
     says="hierarchical self-drafting, where the target drafts in a small cache of retrieved rows, with a drafter below",
     drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=6, help="Tokens drafted per step."),
     options=(

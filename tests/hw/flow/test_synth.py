@@ -28,8 +28,8 @@ from gemmule.hw.flow.tools import SynthError, Tools
 from gemmule.hw.flow.verilog import UNITS
 from gemmule.hw.interfaces import FREE
 from gemmule.sw.cli import main
+from gemmule.sw.commands.rtl.synth import _Flow
 from gemmule.sw.commands.shared.common import Output
-from gemmule.sw.commands.synth import _Flow
 
 TINY = load_config("tiny")
 TARGET = TARGETS["ecp5-85k"]

@@ -10,11 +10,11 @@ import numpy as np
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Rows
 from gemmule.compiler.kernels.attention.batch import contexts
-from gemmule.compiler.kernels.attention.cache_list import CACHE_ROWS, NEW_ROWS, lists_of, nobody
+from gemmule.compiler.kernels.attention.cache_list import CACHE_ROWS, NEW_ROWS, brings_list, lists_of, nobody
 from gemmule.compiler.kernels.virtual import LengthReg
 from gemmule.compiler.program import Registers, Step
 from gemmule.compiler.programs.model_program import ModelProgram, Places
-from gemmule.isa import MoveFlag, SOp, Unit
+from gemmule.isa import MoveFlag, Unit
 from gemmule.sim.stream import stream_of
 from gemmule.terms import OUT
 
@@ -84,8 +84,7 @@ def list_gathers(program: ModelProgram, found: dict[int, np.ndarray], step: Step
     commands = program.commands
     moves = np.array([command.unit in (Unit.LOAD, Unit.STORE) and MoveFlag.INDEXED in command.flags
                       and command.fields.get("list", 0) >= first for command in commands])
-    brings = np.array([command.unit is Unit.SELECT and command.op == SOp.LIST_LOAD
-                       and command.fields["dst"] >= first + every for command in commands])
+    brings = np.array([brings_list(command, first + every) for command in commands])
     entries = np.array([int(command.fields.get("dst", 0)) if bring else 0  # type: ignore[call-overload]
                         for command, bring in zip(commands, brings)])
     bounds, limits, lengths = step.registers

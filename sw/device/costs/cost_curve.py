@@ -9,7 +9,7 @@ import numpy as np
 from gemmule.compiler.ir import Rows
 from gemmule.compiler.program import NO_DRAM
 from gemmule.sim.simulator import Simulator
-from gemmule.sw.device.planned import Compiled, Planned, planned_launches
+from gemmule.sw.device.costs.planned import Compiled, Planned, planned_launches
 from gemmule.sw.step import Want
 
 __all__ = ["CHEAP", "CostCurve", "free_rows"]

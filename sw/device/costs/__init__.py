@@ -1,0 +1,1 @@
+"""What passes of a compiled model take, without running them."""
