@@ -58,6 +58,10 @@ class SelfDraft(Paced):
         self.model, self.cache, self.rule, self.layers = model, cache, rule, layers
         self._dropped = 0
 
+    def drafting(self, count: int) -> int:
+        graph = self.model.program.graph
+        return count * graph.parameters * (sum(number for _, number in self.layers) or graph.layers) // graph.layers
+
     def begin(self, ids: list[int], dropped: int = 0) -> None:
         self._dropped = dropped
 

@@ -99,8 +99,6 @@ class InterpretedChooser:
         if target == 0:
             self.kept = Cache(self.model.network.graph)
             self.kept.begin_with(self.whole, 0)
-            self.kept.truncate(first + rows)
-            return 0
         part = Cache(self.model.network.graph)
         part.begin_with(self.whole, 0)
         part.truncate(first + source + rows)

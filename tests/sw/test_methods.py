@@ -419,7 +419,7 @@ def test_declarations_that_cannot_be(changes: dict[str, object], message: str) -
 def test_a_schedule_shortens_guesses_that_fail(models: tuple[LoadedModel, LoadedModel]) -> None:
     target, draft = models
     request = Request(draft=draft, target=target, cache=target.kv(), lengths=LENGTHS["heuristic"](7), ends=frozenset(),
-                      rule=GREEDY, host=CONFIG.host)
+                      rule=GREEDY, host=CONFIG.host, options=METHODS["jacobi"].values({}))
     run = generate(target, METHODS["jacobi"].make(request), PROMPTS[0], 20, Ledger(CONFIG))
     drafted = [count for count, _ in run.steps]
     assert drafted[0] == 5

@@ -164,7 +164,7 @@ def test_generate_tells(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys:
     assert f"pruned cache: {told['selections']} selections, the last one keeps" in shown
     assert told["same_tokens_as_ar"] is True
     assert told["prune"] == {"keep": 0.5, "every": 16, "first": 4, "last": 16, "whole": 32, "score": "attention",
-                             "page": 8, "values": None}
+                             "page": 8, "values": None, "four": None, "halves": "values", "progressive": None}
     assert len(told["kept_rows_by_layer"]) == 6
     assert 0 < told["kv_bytes"] < told["kv_bytes_dense"]
     assert told["selections"] >= 3
