@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from _pytest.mark.structures import ParameterSet
 
-__all__ = ["some", "thinned"]
+__all__ = ["of_methods", "some", "thinned"]
 
 
 def thinned(first: Iterable[Any], second: Iterable[Any]) -> list[ParameterSet]:
@@ -32,3 +32,9 @@ def some(values: Iterable[Any], short: int = 1) -> list[ParameterSet]:
     """The values, or tuples of several parameters, of which all but the first ``short`` are long."""
     return [pytest.param(*(value if isinstance(value, tuple) else (value,)),
                          marks=() if i < short else pytest.mark.long) for i, value in enumerate(values)]
+
+
+def of_methods(names: Iterable[str],
+               short: tuple[str, ...] = ("draft", "pld", "suffix", "layerskip")) -> list[ParameterSet]:
+    """Names of decoding methods, of which all but ``short`` are long."""
+    return [pytest.param(name, marks=() if name in short else pytest.mark.long) for name in names]

@@ -38,14 +38,17 @@ def layer_part(network: Network, *ranges: tuple[int, int]) -> Network:
             raise CompileError(f"layers must lie within {ends[-1]} to {graph.layers}, not {first} to {first + count}")
         ends.append(first + count)
     values = residuals(graph)
-    entered = {first: values[end] for (first, _), end in zip(ranges, ends)}
+    streams = [values[0]]  # what each range hands on; one without layers hands on what it is given
+    for first, count in ranges:
+        streams.append(values[first + count] if count else streams[-1])
+    entered = {first: stream for (first, count), stream in zip(ranges, streams) if count}
     kept = {layer for first, count in ranges for layer in range(first, first + count)}
     nodes: list[AnyNode] = []
     for node in graph.nodes:
         if node.layer is None or node.layer in kept:
             renamed = {values[node.layer]: entered[node.layer]} if node.layer in entered else {}
             if node.layer is None:
-                renamed = {values[-1]: values[ends[-1]]}
+                renamed = {values[-1]: streams[-1]}
             nodes.append(node.model_copy(update={
                 name: renamed.get(getattr(node, name), getattr(node, name)) for name in node.INPUTS}))
     made = Graph(family=graph.family, vocab=graph.vocab, positions=graph.positions, nodes=tuple(nodes),

@@ -54,8 +54,8 @@ class Pruning:
     loaded. None: all are."""
     four: float | None = None
     """Of the rows that are kept, the share that has only 4 bits: the least important ones."""
-    halves: str = "values"
-    """What has 4 bits then, one of :data:`HALVED`."""
+    halves: str | None = None
+    """What has 4 bits then, one of :data:`HALVED`; by default values."""
     progressive: float | None = None
     """Largest probability of a row below which it reads all bits of keys, else 4. None: all rows do."""
 
@@ -87,7 +87,7 @@ class Pruning:
                                       or not 0 < self.four <= 1):
             raise InputError(f"prune: four must be a share above 0 and up to 1.0, not {self.four!r}: of the rows that "
                              "are kept, those that have 4 bits")
-        if self.halves not in HALVED:
+        if self.halves is not None and self.halves not in HALVED:
             raise InputError(f"prune: halves must be one of {', '.join(HALVED)}, not {self.halves!r}: what has 4 bits")
         if self.progressive is not None and (isinstance(self.progressive, bool) or not isinstance(
                 self.progressive, int | float) or not LEAST_BELOW <= self.progressive <= 1):
@@ -131,7 +131,7 @@ class Pruning:
     @property
     def four_of(self) -> Halves:
         """What has 4 bits in rows that have."""
-        return Halves.PLANES if self.progressive else Halves(self.halves)
+        return Halves.PLANES if self.progressive else Halves(self.halves or HALVED[0])
 
     @property
     def packing(self) -> Halves | float | None:

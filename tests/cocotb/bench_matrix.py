@@ -34,7 +34,7 @@ def random_command(rng: random.Random, i: int) -> dict[str, int]:
     return {"zero": 0, "flags": flags, "m": rng.randint(1, 3 * DIM), "n": rng.randint(1, most),
             "k": rng.randint(1, most), "a_row": rng.randrange(300), "a_stride": rng.randrange(60),
             "b_row": 512 + rng.randrange(300), "b_stride": rng.randrange(60), "c_row": i % 8 * REGION, "c_stride": 15,
-            "group": rng.randrange(3), "apart": int(apart)}
+            "group": rng.randrange(6), "apart": int(apart)}
 
 
 class Reference:
@@ -63,8 +63,8 @@ class Reference:
         if c["flags"] & SCALES:
             groups = -(-c["k"] // DIM)
             row = block + groups * DIM // 2 + (depth // DIM >> c["group"])
-            value *= int(self.spm[row, n % DIM]) & 15
-        return value
+            return value * (int(self.spm[row, n % DIM]) & 15)
+        return value << min(c["group"], 4)
 
     def run(self, c: dict[str, int]) -> None:
         m, n, k = c["m"], c["n"], c["k"]

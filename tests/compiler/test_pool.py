@@ -60,7 +60,7 @@ def test_rtl_equals_interpreter() -> None:
 
 
 @pytest.mark.parametrize(("change", "rule"), [
-    ({"batch": 2}, "a sequence alone and the plain program"), ({"general": True}, "a sequence alone"),
+    ({"general": True}, "for the plain program"), ({"values": 4}, "a sequence alone, a cache in order"),
 ])
 def test_refused(change: dict[str, int], rule: str) -> None:
     with pytest.raises(CompileError, match=rule):

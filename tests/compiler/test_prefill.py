@@ -209,10 +209,10 @@ def test_none_where_none_pays_or_fits() -> None:
     assert _beside(compile_network(network, full, rows=4, tokens=True), network) is None
     short = compile_network(network, BASE, rows=4, tokens=True, context=5)
     assert _beside(short, network) is None, "no prompt is longer than a pass"
-    batch = compile_network(network, BASE, rows=4, tokens=True, batch=2)
-    assert _beside(batch, network) is None
-    with pytest.raises(CompileError, match="beside one of one sequence"):
-        _beside(batch, network, rows=8)
+    pool = compile_network(network, BASE, rows=4, tokens=True, pool=90)
+    assert _beside(pool, network) is None
+    with pytest.raises(CompileError, match="whose cache stands in order or is a batch's"):
+        _beside(pool, network, rows=8)
     with pytest.raises(CompileError, match="rows of a launch times the heads that share a KV head"):
         _beside(compile_network(network, BASE, rows=4, tokens=True), network, rows=64)
 

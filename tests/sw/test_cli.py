@@ -141,7 +141,7 @@ def test_completion(monkeypatch, capsys) -> None:
 
     assert complete("gemmule ge") == ["generate"]
     assert "--num-speculative-tokens" in complete("gemmule generate --n")
-    assert complete("gemmule generate --method d") == ["draft"]
+    assert complete("gemmule generate --method d") == ["draft", "draft-tree"]
     assert complete("gemmule run g") == ["gemm"]
     assert complete("gemmule run gemm --config e") == ["edge"]
 

@@ -122,10 +122,10 @@ def test_held_out_files_are_in_no_datastore() -> None:
     from gemmule.sw.datastore.texts import texts_of
 
     held = {text for _, text in load_corpus().held_out} | {text for _, text in load_corpus().calibration}
-    for corpus in ("code", "prose", "all"):
-        assert not held.intersection(texts_of(corpus))
-    assert any("def " in text for text in texts_of("code"))
-    assert len(texts_of("all")) == len(texts_of("code")) + len(texts_of("prose"))
+    texts = {corpus: texts_of(corpus) for corpus in ("code", "prose", "all")}
+    assert not any(held.intersection(found) for found in texts.values())
+    assert any("def " in text for text in texts["code"])
+    assert len(texts["all"]) == len(texts["code"]) + len(texts["prose"])
 
 
 def test_the_command_makes_shows_and_clears(cached: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -311,7 +311,8 @@ def test_prompt_lookup_gives_the_same_text(new: int, form: str) -> None:
 def test_methods_by_name() -> None:
     """Each is a file; those that nobody else names are found, too."""
     files = {path.stem for path in Path(methods.__file__).parent.glob("*.py")} - {"__init__", "method"}
-    assert set(METHODS) == files == {method.name for method in METHODS.values()}
+    assert {method.file for method in METHODS.values()} == files
+    assert list(METHODS) == [method.name for method in METHODS.values()]
     assert METHODS["pld"].values({}) == {"prompt_lookup_form": "huggingface", "prompt_lookup_max": 3}
     with pytest.raises(InputError, match="--prompt-lookup-max must be from 1 to 16, not 17"):
         METHODS["pld"].values({"prompt_lookup_max": 17})

@@ -23,6 +23,7 @@ from gemmule.sw.kv.pruning import Pruning, load_pruning
 from gemmule.sw.models.pair import bundled_pair
 from gemmule.sw.workloads.pruned import Untimed, pruned_cache
 from tests.compiler.integer_networks import Sizes, random_network
+from tests.thinned import of_methods
 
 from .test_cli import run
 from .test_encode import MADE
@@ -50,8 +51,9 @@ def sessions() -> Iterator[dict[str, Session]]:
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
-@pytest.mark.parametrize("method", [name for name, one in METHODS.items()
-                                    if one.drafts and not (one.needs_one_pass or one.needs_general or one.needs_int4)])
+@pytest.mark.parametrize("method", of_methods(
+    (name for name, one in METHODS.items()
+     if one.drafts and not (one.needs_one_pass or one.needs_general or one.needs_int4)), ("draft", "pld")))
 def test_every_method_decodes_the_same_text(sessions: dict[str, Session], method: str, name: str) -> None:
     session, prompt = sessions[name], _prompt()
     tokens = session.generate("ar", prompt, NEW).tokens

@@ -24,6 +24,7 @@ from gemmule.sw.kv.chosen_pages import PagesKV
 from gemmule.sw.kv.pruning import Pruning, load_pruning
 from gemmule.sw.models.pair import bundled_pair
 from gemmule.sw.workloads.pruned import Untimed, losses, pruned_cache
+from tests.thinned import of_methods
 
 from .test_cli import run
 
@@ -46,7 +47,7 @@ def session() -> Iterator[Session]:
         yield made
 
 
-@pytest.mark.parametrize("method", WHOLE_PASSES)
+@pytest.mark.parametrize("method", of_methods(WHOLE_PASSES))
 def test_every_method_decodes_the_same_text(session: Session, method: str) -> None:
     for prompt in _prompts():
         tokens = session.generate("ar", prompt, NEW).tokens

@@ -27,6 +27,7 @@ from gemmule.sw.kv.pruning import Pruning, load_pruning
 from gemmule.sw.models.pair import bundled_pair
 from gemmule.sw.workloads.pruned import Untimed, losses, pruned_cache
 from tests.compiler.integer_networks import Sizes, random_network
+from tests.thinned import of_methods
 
 from .test_cli import run
 from .test_encode import MADE
@@ -53,8 +54,9 @@ def sessions() -> Iterator[dict[str, Session]]:
         yield {"plain": plain, "general": general, "both": both}
 
 
-@pytest.mark.parametrize("method", [name for name, one in METHODS.items()
-                                    if one.drafts and not (one.needs_one_pass or one.needs_int4 or one.schedule)])
+@pytest.mark.parametrize("method", of_methods(
+    name for name, one in METHODS.items()
+    if one.drafts and not (one.needs_one_pass or one.needs_int4 or one.schedule)))
 def test_every_method_decodes_the_same_text(sessions: dict[str, Session], method: str) -> None:
     session = sessions["general" if METHODS[method].needs_general else "plain"]
     for prompt in _prompts():

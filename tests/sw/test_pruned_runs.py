@@ -66,7 +66,7 @@ def test_decoder(decoder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
     timed = told(monkeypatch, tmp_path, TEXT, *words, "--timing-only")
     assert found["output_equals_interpreter"] is True
     assert found["prune"] == {"keep": 0.5, "every": 16, "first": 4, "last": 16, "whole": 32, "score": "attention",
-                              "page": 8, "values": None}
+                              "page": 8, "values": None, "four": None, "halves": None, "progressive": None}
     assert found["kept_rows_by_layer"] == timed["kept_rows_by_layer"] == [50, 50, 50]
     assert (found["kv_bytes"], found["kv_bytes_dense"]) == (ROW * 58 + ROW * (100 - 4) // 16, ROW * 100)
     assert found["cycles"] < found["cycles_dense"] == timed["cycles_dense"]

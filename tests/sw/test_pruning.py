@@ -27,6 +27,7 @@ from gemmule.sw.kv.pruning import Pruning, load_pruning
 from gemmule.sw.kv.selected import SelectedKV
 from gemmule.sw.models.pair import bundled_pair
 from gemmule.sw.workloads.pruned import Untimed, losses, pruned_cache
+from tests.thinned import of_methods
 
 from .test_cli import run
 
@@ -65,8 +66,9 @@ def _text(session: Session, method: str, **options: Any) -> tuple[list[int], byt
     return made.tokens, _kept(session, talk.cached), talk.cached
 
 
-@pytest.mark.parametrize("method", [name for name, one in METHODS.items()
-                                    if one.drafts and not (one.needs_one_pass or one.needs_int4 or one.schedule)])
+@pytest.mark.parametrize("method", of_methods(
+    name for name, one in METHODS.items()
+    if one.drafts and not (one.needs_one_pass or one.needs_int4 or one.schedule)))
 def test_every_method_decodes_the_pruned_text(sessions: dict[str, Session], method: str) -> None:
     """Tokens, and the kept cache behind them, are those of autoregressive decoding with the same schedule."""
     session = sessions["general" if METHODS[method].needs_general else "plain"]
@@ -164,7 +166,7 @@ def test_generate_tells(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys:
     assert f"pruned cache: {told['selections']} selections, the last one keeps" in shown
     assert told["same_tokens_as_ar"] is True
     assert told["prune"] == {"keep": 0.5, "every": 16, "first": 4, "last": 16, "whole": 32, "score": "attention",
-                             "page": 8, "values": None, "four": None, "halves": "values", "progressive": None}
+                             "page": 8, "values": None, "four": None, "halves": None, "progressive": None}
     assert len(told["kept_rows_by_layer"]) == 6
     assert 0 < told["kv_bytes"] < told["kv_bytes_dense"]
     assert told["selections"] >= 3

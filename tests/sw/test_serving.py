@@ -23,6 +23,7 @@ from gemmule.sw.serving.prompts import Prompts
 from gemmule.sw.serving.serve import serve
 from gemmule.sw.serving.summary import percentile, summary, waste
 from gemmule.sw.step import Want
+from tests.thinned import thinned
 
 from .test_cli import run
 
@@ -68,8 +69,7 @@ def check(outcome: Outcome, requests: list[Arrival], texts: list[list[int]], bat
     assert max(len(one.lengths) for one in outcome.passes) <= batch
 
 
-@pytest.mark.parametrize("pool", [0, 400, 120])
-@pytest.mark.parametrize("ahead", [True, False])
+@pytest.mark.parametrize(("pool", "ahead"), thinned([0, 400, 120], [True, False]))
 def test_texts_are_those_alone(alone: Session, pool: int, ahead: bool) -> None:
     served = session(pool=pool, ahead=ahead)
     for number, (method, drafts) in enumerate((("ar", None), ("pld", 3), ("suffix", 3), ("draft", 3))):

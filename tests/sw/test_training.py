@@ -9,8 +9,7 @@ import tokenizers
 
 from gemmule.compiler.files.model_file import load_model
 from gemmule.sw.models import bundled
-from gemmule.sw.prompts import corpus
-from gemmule.sw.text import byte_level
+from gemmule.sw.text import byte_level, corpus
 from gemmule.sw.training import yardstick
 from gemmule.sw.training.data import tokenizer
 from gemmule.sw.training.networks import export

@@ -19,7 +19,7 @@ from gemmule.config import load_config
 from gemmule.sw.decoding.session import Session
 from gemmule.sw.models import bundled, pair
 from gemmule.sw.models import bundled_models as text
-from gemmule.sw.prompts import corpus
+from gemmule.sw.text import corpus
 from gemmule.sw.text.byte_level import EOS_ID
 from gemmule.sw.training import cycles, measure, quality, report
 from gemmule.sw.training.data import tokenizer

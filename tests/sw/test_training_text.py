@@ -8,7 +8,8 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 import pytest
 
-from gemmule.sw.prompts import copies, corpus, functions
+from gemmule.sw.prompts import copies, functions
+from gemmule.sw.text import corpus
 from gemmule.sw.training.data import alignment, packages, prepare, requests, tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,7 +10,7 @@ from rich.console import Console
 from gemmule.sw.reports.bench_table import BATCH, CASE, CAUSES, SPEEDUP, print_bench
 
 ROW = {
-    "category": "completion", "method": "draft", "verify": "rejection", "temperature": 0.8,
+    "category": "completion", "method": "draft", "warm": False, "verify": "rejection", "temperature": 0.8,
     "num_speculative_tokens": 15, "equal_to_ar": None, "prompts": 50, "speedup_over_ar": 10.25, "speedup_median": 10.5,
     "slower_than_ar": 1.0, "speedup_without_loops": 10.75, "looping": 8, "tokens_per_step": 11.5, "acceptance": 1.0,
     "distinct_4grams": 1.0, "draft_cost": 0.125, "theoretical_speedup": 12.5, "decode_speedup": 12.625,
