@@ -97,7 +97,8 @@ class Pruning(BaseModel):
     values: int | None = Field(default=None, description="least 8-bit probability that meets a value; null: all "
                                                          "values are loaded")
     four: float | None = Field(default=None, description="of the rows that are kept, the share with 4 bits; null: none")
-    halves: Literal["values", "both"] = Field(default="values", description="what has 4 bits then; both: keys too")
+    halves: Literal["values", "both"] | None = Field(
+        default=None, description="what has 4 bits then, by default values; both: keys too")
     progressive: float | None = Field(default=None, description="largest probability below which a row reads all bits "
                                                                 "of keys, else 4; null: all rows do")
 

@@ -14,10 +14,10 @@ ROW = {
     "num_speculative_tokens": 15, "equal_to_ar": None, "prompts": 50, "speedup_over_ar": 10.25, "speedup_median": 10.5,
     "slower_than_ar": 1.0, "speedup_without_loops": 10.75, "looping": 8, "tokens_per_step": 11.5, "acceptance": 1.0,
     "distinct_4grams": 1.0, "draft_cost": 0.125, "theoretical_speedup": 12.5, "decode_speedup": 12.625,
-    "roofline_fraction": 0.975, "batch_gain": 3.25,
+    "roofline_fraction": 0.975, "batch_gain": 3.25, "break_even": 0.375,
 }
 PLAIN = ROW | {"method": "ar", "verify": "greedy", "temperature": 0.0, "equal_to_ar": 50, "speedup_without_loops": None,
-               "theoretical_speedup": None, "batch_gain": None}
+               "theoretical_speedup": None, "batch_gain": None, "break_even": None}
 
 
 def shown(*rows: dict[str, object]) -> list[str]:
@@ -35,11 +35,12 @@ def test_every_cell_is_whole_at_100_columns(batched: bool) -> None:
     assert lines[0].split() == [word for head in CASE | SPEEDUP | (BATCH if batched else {}) for word in head.split()]
     assert lines[1].split() == [*" ".join((*heads, "-/50", "10.25x", "10.50x", "100%", "10.75x/42", *gain)).split()]
     assert lines[3].split() == [word for head in CASE | CAUSES for word in head.split()]
-    assert lines[4].split() == [
-        *" ".join((*heads, "11.50", "100%", "100%", "0.125", "12.50x", "101.0%", "97.5%")).split()]
+    assert lines[4].split() == ["completion", "draft", "15", "0.8", "11.50", "100%", "100%", "0.125", "0.375", "12.50x",
+                                "101.0%", "97.5%"]
+    assert lines[5].split() == ["rejection"], "the widest numbers leave a method two lines"
 
 
 def test_what_a_row_lacks_is_a_dash() -> None:
     lines = shown(PLAIN)
     assert lines[1].split() == ["completion", "ar", "15", "0", "50/50", "10.25x", "10.50x", "100%", "-"]
-    assert lines[4].split() == ["completion", "ar", "15", "0", "11.50", "100%", "100%", "-", "-", "-", "97.5%"]
+    assert lines[4].split() == ["completion", "ar", "15", "0", "11.50", "100%", "100%", "-", "-", "-", "-", "97.5%"]
