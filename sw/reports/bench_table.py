@@ -41,7 +41,7 @@ CAUSES: Columns = {
     "accepted": lambda r: f"{r['acceptance']:.0%}",
     "4-grams": lambda r: f"{r['distinct_4grams']:.0%}",
     "c": lambda r: f"{r['draft_cost']:.3f}" if r["theoretical_speedup"] else "-",
-    "even": lambda r: "-" if r.get("break_even") is None else f"{r['break_even']:.3f}",
+    "even": lambda r: "-" if r.get("break_even") is None else f"{r['break_even']:.0%}",
     "theory": lambda r: f"{r['theoretical_speedup']:.2f}x" if r["theoretical_speedup"] else "-",
     "of it": lambda r: (
         f"{r['decode_speedup'] / r['theoretical_speedup']:.1%}" if r["theoretical_speedup"] else "-"),

@@ -100,7 +100,7 @@ def test_the_pair_decodes(default: Path, monkeypatch: pytest.MonkeyPatch, words:
     """Greedy tokens of the interpreter, with and without the draft."""
     monkeypatch.setattr(pair, "MODELS_FOLDER", default.parent)
     monkeypatch.setattr(text, "MODELS", default.parent)
-    text._tokenizer.cache_clear()
+    text.bundled_tokenizer.cache_clear()
     try:
         found = pair.bundled_pair.__wrapped__("default")
         assert (found.name, found.positions, found.ends) == ("default", 96, {EOS_ID})
@@ -110,7 +110,7 @@ def test_the_pair_decodes(default: Path, monkeypatch: pytest.MonkeyPatch, words:
             assert session.generate("ar", ids, 20).tokens == expected
             assert session.generate("draft", ids, 20, 3).tokens == expected
     finally:
-        text._tokenizer.cache_clear()
+        text.bundled_tokenizer.cache_clear()
 
 
 def test_restored_weights_are_those_of_the_checkpoint(train: Path, default: Path, words: Tokenizer,

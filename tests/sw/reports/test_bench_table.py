@@ -35,7 +35,7 @@ def test_every_cell_is_whole_at_100_columns(batched: bool) -> None:
     assert lines[0].split() == [word for head in CASE | SPEEDUP | (BATCH if batched else {}) for word in head.split()]
     assert lines[1].split() == [*" ".join((*heads, "-/50", "10.25x", "10.50x", "100%", "10.75x/42", *gain)).split()]
     assert lines[3].split() == [word for head in CASE | CAUSES for word in head.split()]
-    assert lines[4].split() == ["completion", "draft", "15", "0.8", "11.50", "100%", "100%", "0.125", "0.375", "12.50x",
+    assert lines[4].split() == ["completion", "draft", "15", "0.8", "11.50", "100%", "100%", "0.125", "38%", "12.50x",
                                 "101.0%", "97.5%"]
     assert lines[5].split() == ["rejection"], "the widest numbers leave a method two lines"
 
