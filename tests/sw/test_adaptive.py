@@ -29,6 +29,7 @@ from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.device.runtime import LoadedModel
 from gemmule.sw.errors import InputError
 from gemmule.sw.step import Forward, Want
+from tests.thinned import thinned
 
 from .test_methods import CONFIG, DRAFT, FREE, LENGTHS, OVERFLOWS, PROMPTS, RULES, Request, datastore, model, plain
 
@@ -58,9 +59,8 @@ def most(reference: Generation) -> float:
     return reference.ledger.cycles + LIMIT * (reference.prefill.cycles + max(behind, HORIZON * step)) + 0.05 * step
 
 
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("method", [
-    name for name in FREE if name != "ar" and not (METHODS[name].needs_int4 or METHODS[name].schedule)])
+@pytest.mark.parametrize(("method", "rule"), thinned(
+    [name for name in FREE if name != "ar" and not (METHODS[name].needs_int4 or METHODS[name].schedule)], RULES))
 def test_every_method(method: str, rule: str) -> None:
     """The text of autoregressive decoding, turn by turn and through a cut; a text that nobody can guess costs no more
     than the limit. Drafts of a draft as large as the target never pay.
