@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.pruned_tasks import NAMES, summary
-from gemmule.io.files import write_atomically
-from gemmule.sw.reports.markdown import fill, table, wrapped
+from gemmule.sw.reports.markdown import fill_page, table, wrapped
 
 __all__ = ["PARTS", "main"]
 
@@ -128,10 +127,7 @@ PARTS: dict[str, Callable[[], str]] = {part.__name__: part for part in (
 
 def main() -> None:
     """Write the page and the figure."""
-    text = PAGE.read_text()
-    for marker, content in PARTS.items():
-        text = fill(text, marker, content())
-    write_atomically(PAGE, text)
+    fill_page(PAGE, PARTS)
     draw(FIGURE)
 
 

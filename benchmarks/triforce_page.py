@@ -10,8 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gemmule.io.files import write_atomically
-from gemmule.sw.reports.markdown import fill, table
+from gemmule.sw.reports.markdown import fill_page, table
 
 __all__ = ["PARTS", "main"]
 
@@ -63,10 +62,7 @@ PARTS: dict[str, Callable[[], str]] = {part.__name__: part for part in (levels, 
 
 def main() -> None:
     """Write the page."""
-    text = PAGE.read_text()
-    for marker, content in PARTS.items():
-        text = fill(text, marker, content())
-    write_atomically(PAGE, text)
+    fill_page(PAGE, PARTS)
 
 
 if __name__ == "__main__":

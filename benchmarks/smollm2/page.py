@@ -11,8 +11,7 @@ from pathlib import Path
 from textwrap import indent, wrap
 from typing import Any
 
-from gemmule.io.files import write_atomically
-from gemmule.sw.reports.markdown import fill, table, wrapped
+from gemmule.sw.reports.markdown import fill_page, table, wrapped
 
 __all__ = ["PARTS", "main"]
 
@@ -184,10 +183,7 @@ PARTS: dict[str, Callable[[], str]] = {part.__name__: part for part in (
 
 def main() -> None:
     """Write the page."""
-    text = PAGE.read_text()
-    for marker, content in PARTS.items():
-        text = fill(text, marker, content())
-    write_atomically(PAGE, text)
+    fill_page(PAGE, PARTS)
 
 
 if __name__ == "__main__":

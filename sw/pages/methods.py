@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -22,6 +23,8 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ("bench_all_default", "bench_untrained_smollm2", "bench_retrieval_smollm2", "bench_int4_smollm2",
            "bench_self_smollm2", "bench_parallel_smollm2")
 """Files of ``gemmule bench --json``, in the order of rows; those that are there."""
+ROLE = re.compile(r":(?:mod|class|func|data):`([^`]+)`")
+"""A name that a docstring refers to."""
 INTRO = """\
 # Decoding methods
 
@@ -80,7 +83,8 @@ def _option(option: Option) -> str:
 def _paragraphs(name: str) -> Iterator[str]:
     """A method's docstring as Markdown."""
     module = import_module(f"gemmule.sw.decoding.methods.{METHODS[name].file}")
-    for part in (inspect.getdoc(module) or "").replace("``", "`").split("\n\n"):
+    text = ROLE.sub(lambda found: f"`{found[1].rpartition('.')[2]}`", inspect.getdoc(module) or "")
+    for part in text.replace("``", "`").split("\n\n"):
         yield part if part.startswith("- ") else " ".join(part.split())
 
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
-__all__ = ["COLUMNS", "fill", "table", "too_long", "wrapped"]
+from gemmule.io.files import write_atomically
+
+__all__ = ["COLUMNS", "fill", "fill_page", "table", "too_long", "wrapped"]
 
 COLUMNS = 100
 _ITEM = re.compile(r"(\s*)([-*+]|\d+[.)])(\s+)")
@@ -80,3 +84,15 @@ def fill(text: str, marker: str, content: str) -> str:
     if not count:
         raise ValueError(f"the page must have <!-- {marker} --> .. <!-- end -->, and has none")
     return text
+
+
+def fill_page(page: Path, parts: Mapping[str, Callable[[], str]]) -> None:
+    """Write a page with what ``parts`` make between their markers.
+
+    Raises:
+        ValueError: as of :func:`fill`.
+    """
+    text = page.read_text(encoding="utf-8")
+    for marker, made in parts.items():
+        text = fill(text, marker, made())
+    write_atomically(page, text)

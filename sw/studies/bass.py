@@ -18,7 +18,7 @@ import numpy as np
 from gemmule.config import Config
 from gemmule.sw.decoding.generation import Generation
 from gemmule.sw.decoding.session import Session
-from gemmule.sw.device.costs.pass_costs import PassCosts
+from gemmule.sw.device.costs.cost_curve import CostCurve
 from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.device.runtime import LoadedModel
 from gemmule.sw.limits import DEFAULT
@@ -77,14 +77,14 @@ def padded(model: LoadedModel, texts: Sequence[Generation], every: int = 4) -> f
 
     Of each ``every``-th pass, from the lengths that the texts then had.
     """
-    cost, first, rows = PassCosts(model), model.first, model.program.max_rows
+    cost, first, rows = CostCurve(model), model.first, model.program.max_rows
     lengths = [len(text.before) - 1 + np.cumsum([0, *(took + 1 for _, took in text.steps)]) for text in texts]
     split = pad = 0
     for step in range(0, max(len(text.steps) for text in texts), every):
         now = [first + int(own[step]) if step < len(own) - 1 else 0 for own in lengths]
         now += [0] * (model.program.batch - len(now))
-        split += cost.of(rows, now)
-        pad += cost.of(rows, [max(now)] * len(now))
+        split += cost.of_batch(rows, now)
+        pad += cost.of_batch(rows, [max(now)] * len(now))
     return pad / max(1, split)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gemmule.compiler.ir import Rows
 from gemmule.config import load_config
 from gemmule.sw.decoding.session import Session
-from gemmule.sw.device.costs.pass_costs import PassCosts
+from gemmule.sw.device.costs.cost_curve import CostCurve
 from gemmule.sw.errors import InputError
 from gemmule.sw.kv.paged import PagedKV, PagePool
 from gemmule.sw.models.pair import bundled_pair
@@ -132,13 +132,13 @@ def test_narrow_programs_take_passes_of_few_rows() -> None:
 def test_costs_are_those_of_launches() -> None:
     """What a pass would take is what it takes, by the program that takes it."""
     served = session(batch=5)
-    costs, kvs = PassCosts(served.target), [served.target.kv(i) for i in range(5)]
+    costs, kvs = CostCurve(served.target), [served.target.kv(i) for i in range(5)]
     for rows in (1, 2, 3, 4):
         cached = [kv.length for kv in kvs]
-        said = costs.of(rows, [served.target.first + length for length in cached])
+        said = costs.of_batch(rows, [served.target.first + length for length in cached])
         out = served.target.forward(Rows.ragged([[1] * rows] * 5, cached), Want(), kvs)
         assert said == out.cycles + CONFIG.host.launch_cycles
-    assert costs.of(1, [16] * 5) < costs.of(4, [16] * 5)
+    assert costs.of_batch(1, [16] * 5) < costs.of_batch(4, [16] * 5)
 
 
 def test_one_length_for_all_texts_of_a_batch(alone: Session) -> None:

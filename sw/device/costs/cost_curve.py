@@ -1,4 +1,8 @@
-"""What passes of a compiled model cost, by rows and cached rows: a timing-only run of the launches that they take."""
+"""What passes of a compiled model cost, by rows and cached rows: a timing-only run of the launches that they take.
+
+For whoever decides how many rows a step has, of one text or of a batch: the programs are those that would take the
+pass, so fewer rows cost less where a program of fewer rows is there.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ CHEAP = 1.03
 
 
 class CostCurve:
-    """Cycles of passes of one text, the host's work for their launches included. What was run once is kept."""
+    """Cycles of passes, the host's work for their launches included. What was run once is kept."""
 
     def __init__(self, model: Compiled) -> None:
         self.model, self.config = model, model.program.config
@@ -39,6 +43,18 @@ class CostCurve:
             self._found[key] = sum(self._launch(one) for one in planned_launches(
                 self.model, made, want, np.ones(rows, dtype=bool), [graph.prefix + cached],
                 ((0, graph.layers),)))
+        return self._found[key]
+
+    def of_batch(self, rows: int, cached: Sequence[int]) -> int:
+        """Of a greedy pass over so many rows of each sequence, all answered, behind so many cached rows of each,
+        constant ones among them. Rows of a pool are taken to stand in order.
+        """
+        program, lengths = self.model.program, tuple(cached)
+        key = ("batch", rows, lengths)
+        if key not in self._found:
+            made = Rows.ragged([[0] * rows] * program.batch, list(lengths))
+            self._found[key] = sum(self._launch(one) for one in planned_launches(
+                self.model, made, Want(), np.ones(len(made), dtype=bool), lengths, ((0, program.graph.layers),)))
         return self._found[key]
 
     def row_costs(self, cached: int) -> list[int]:
