@@ -127,7 +127,8 @@ class Fetch(wiring.Component):
         large, low = repeat.body[len(room):].any(), repeat.body[:len(room)]
         any_more = Signal()
         begins, short, anchors = Signal(), Signal(), Signal()
-        anchored, anchor = Signal(), Signal(range(MAX_DEPTH))  # the body below so many others is anchored
+        anchored = Signal()
+        anchor = Signal(range(MAX_DEPTH))  # the body below so many others is anchored
         m.d.comb += [
             rest.eq(taken.left - repeat.body),
             # A body ends before the one around it does, so that no command ends two.

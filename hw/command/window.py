@@ -67,7 +67,8 @@ class Window(wiring.Component):
             reads.append(bank.read_port(domain="comb"))
 
         # Head and tail have one bit more than a place, so that equal ones mean empty, and only that.
-        head, tail = Signal(bits + 1), Signal(bits + 1)
+        head = Signal(bits + 1)
+        tail = Signal(bits + 1)
         after = Signal(bits + 1)
         m.d.comb += [after.eq(head + 1 - Mux(self.back, self.body, 0)), self.valid.eq(head != tail)]
         with m.If(self.take):
