@@ -27,7 +27,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $$(($$(nproc) < 3 
 REPORT := --json $(BUILD)/demo.json --html $(BUILD)/demo.html --trace $(BUILD)/demo.trace.json.gz
 export PROMPT
 
-.PHONY: help setup demo test test-all lint types rtl perf drafting perf-scalesim parity sentences figures screenshot pages fuzz mutate synth route fourstate train train-small clean
+.PHONY: help setup demo test test-all lint types rtl perf drafting perf-scalesim parity sentences figures screenshot pages fuzz mutate formal synth route fourstate train train-small clean
 
 help:  ## list all targets and variables
 	@echo 'make TARGET [VARIABLE=value ..]'
@@ -83,6 +83,10 @@ fuzz: setup  ## compare RTL and model on random programs (FUZZ, PROGRAMS, SEED),
 mutate: setup  ## plant faults in the RTL of tiny and count how many are found, into docs/results (1 to 2 hours)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[synth]'
 	$(BIN)/gemmule mutate --config tiny --mutants 40 --seed $(SEED) --json docs/results/rtl_mutants.json
+
+formal: setup  ## prove properties of the RTL's units and find planted faults, into docs/results (minutes)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[formal]'
+	$(BIN)/gemmule formal --json docs/results/formal.json
 
 perf: setup  ## measure speed and utilisation (SHAPE; also times this machine), into docs/results
 	$(BIN)/python benchmarks/speed.py --shape $(SHAPE) --out docs/results

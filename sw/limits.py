@@ -14,7 +14,7 @@ __all__ = [
     "COMMANDS", "COMPUTES", "CONTEXTS", "CORPORA", "DATAFLOWS", "DEFAULT", "Decimals", "DRAFTS", "ENGINES", "FUSION",
     "KV_CACHES", "LAUNCHES", "LAYER_SEARCHES", "LENGTHS", "Listed", "METHODS_OF_ROUNDING",
     "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "OVERFLOWS", "PENALTY", "PHASES", "POSITION", "PREFILL", "PRESETS",
-    "PROGRAMS", "PROMPTS", "PROMPTS_BYTES", "PROMPT_BYTES", "RANKS", "REQUESTS", "ROWS", "SCORES", "SEARCHES", "SEED",
+    "PROGRAMS", "PROMPTS", "PROMPTS_BYTES", "PROMPT_BYTES", "PROVED", "RANKS", "REQUESTS", "ROWS", "SCORES", "SEARCHES", "SEED",
     "SEEDS", "SERVED", "SERVED_RATE", "SIZE", "SMALL", "SOFTMAX", "SWEPT", "TARGETS", "TEMPERATURE", "TOP_K", "VERIFY",
     "WEIGHTS", "WIDTH", "Range", "check_choice", "either", "new_tokens", "parse_shape", "resolve_pair",
 ]
@@ -58,6 +58,9 @@ REQUESTS = ("code", "chat", "grounded", "rewrite")
 CORPORA = ("all", "code", "prose", "own")
 """Texts to draft from; the last one is a user's."""
 TARGETS = ("ecp5-85k",)
+PROVED = ("registers", "control", "watchdog", "fetch", "fetch-repeats", "loops", "dispatch", "queue", "issue", "claims",
+          "bursts", "load-requests", "load-whole", "store-reader", "store-sender", "read-arbiter")
+"""What `gemmule formal` proves something of."""
 DEFAULT, SMALL = MODELS = ("default", "small")
 """Bundled pairs of target and draft: one worth decoding, and one for RTL runs and quick tests."""
 CONTEXTS = {DEFAULT: 1024, SMALL: 256}

@@ -30,6 +30,7 @@ ALLOWED = {
     **{unit: CONTRACTS | SHARED | {unit} for unit in UNITS},
     "hw.device": CONTRACTS | SHARED | UNITS | {"hw.device"},
     "hw.flow": CONTRACTS | IO | SHARED | UNITS | {"hw.device", "hw.flow", "hw.tb"},
+    "hw.formal": CONTRACTS | SHARED | UNITS | {"hw.device", "hw.flow", "hw.formal"},
     "hw.tb": CONTRACTS,
     "sim": CONTRACTS | IO | SIM | {"sim.timing", "sim.functional"},
     "sim.timing": CONTRACTS | IO | {"sim.timing", "sim.compiled"},
@@ -44,7 +45,7 @@ ALLOWED = {
     "compiler.importers": CONTRACTS | IO,
     "compiler.kernels": CONTRACTS,
     "compiler.quantize": CONTRACTS | IO,
-    **{room: CONTRACTS | IO | SIM | {"sim.rtl", "sim.fuzz", "sim.mutants", "sim.verify", "hw.flow"}
+    **{room: CONTRACTS | IO | SIM | {"sim.rtl", "sim.fuzz", "sim.mutants", "sim.verify", "hw.flow", "hw.formal"}
        for room in ("sw", *(f"sw.{name}" for name in SW))},
 }
 for _top, _order in ORDERS.items():

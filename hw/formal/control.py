@@ -65,7 +65,8 @@ def control(bench: Bench, config: Config) -> None:
     bench.always("first fault", "the first fault stays until the next launch, or until the watchdog's",
                  before(accepted, "accepted") | (kept == 0) | (dut.code == kept) | (dut.code == HUNG),
                  (dut.code == kept) | before(dut.busy | accepted, "busy"))
-    bench.always("stop", "nothing is pushed after a fault or outside a launch", dut.stop == ((dut.code != 0) | ~dut.running))
+    bench.always("stop", "nothing is pushed after a fault or outside a launch", dut.stop == ((dut.code != 0)
+                 | ~dut.running))
     bench.always("hung", "after the watchdog's fault there is no further launch before a reset",
                  (dut.code != HUNG) | ~dut.busy, ~before(dut.code == HUNG, "is_hung") | (dut.code == HUNG))
     bench.always("cycles", "the cycles of a launch are counted from its start to its end", dut.cycles == cycles)
@@ -83,11 +84,13 @@ def _count(bench: Bench, event: Signal) -> Signal:
 def watchdog(bench: Bench, config: Config) -> None:
     """The bus is free, but that it answers only what was asked."""
     m, dut = bench.m, bench.dut(Watchdog(config=config))
-    ar, r, aw, w, b = (getattr(dut, f"{name}_valid") & getattr(dut, f"{name}_ready") for name in ("ar", "r", "aw", "w", "b"))
+    ar, r, aw, w, b = (getattr(dut, f"{name}_valid") & getattr(dut, f"{name}_ready") for name in ("ar", "r", "aw",
+        "w", "b"))
     reads, writes = Signal(8, name="open_reads"), Signal(8, name="open_writes")
     m.d.sync += [reads.eq(reads + ar - (r & dut.r_last)), writes.eq(writes + aw - b)]
-    bench.assume("answers", "the memory answers only what was asked", ~dut.r_valid | (reads != 0), ~dut.b_valid | (writes != 0))
-    bench.assume("limits", "no more is outstanding than may be (targets load requests, store sender)",
+    bench.assume("answers", "the memory answers only what was asked", ~dut.r_valid | (reads != 0), ~dut.b_valid
+                 | (writes != 0))
+    bench.assume("limits", "no more is outstanding than may be (targets load-requests, store-sender)",
                  ~dut.ar_valid | (reads < config.read_bursts + config.fetch_queue),
                  ~dut.aw_valid | (writes < config.write_bursts))
     any_transfer = bench.wire(ar | r | aw | w | b, "transfer")
@@ -106,4 +109,5 @@ def watchdog(bench: Bench, config: Config) -> None:
                 (silent < limit) | (limit == 0) | (silent == 0))
     bench.always("expires", "it expires in the limit-th silent cycle in a row in which a transfer is due, and stays so",
                  dut.expired == (dut.enable & due & ~any_transfer & (limit != 0) & (silent + 1 == limit)))
-    bench.cover("expired", "it expires in the third silent cycle, with a read outstanding", dut.expired & (limit == 3) & (reads == 2))
+    bench.cover("expired", "it expires in the third silent cycle, with a read outstanding", dut.expired & (limit == 3)
+                & (reads == 2))

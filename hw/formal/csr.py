@@ -23,7 +23,7 @@ def registers(bench: Bench, config: Config) -> None:
         bench.assume(f"{channel} stands", "what the host offers stands until it is accepted",
                      ~waits | valid & (bench.before(payload, f"{channel}_payload") == payload))
     aw, w, b = (getattr(bus, f"{name}valid") & getattr(bus, f"{name}ready") for name in ("aw", "w", "b"))
-    ar, r = bus.arvalid & bus.arready, bus.rvalid & bus.rready
+    ar = bus.arvalid & bus.arready
 
     # What the host has written: an address, data, or both; the effect; the answer.
     address, data, strobe = Signal(csr.CSR_BITS, name="address"), Signal(32, name="word"), Signal(4, name="bytes")
@@ -53,16 +53,18 @@ def registers(bench: Bench, config: Config) -> None:
                  & (bench.before(bus.rdata, "rdata") == bus.rdata), bus.bresp == 0, bus.rresp == 0)
 
     def acts(where: Csr, bit: int) -> Signal:
-        return bench.wire(write & (address[2:] == where >> 2) & strobe[0] & data[bit], f"wants_{where.name.lower()}_{bit}")
+        return bench.wire(write & (address[2:] == where >> 2) & strobe[0] & data[bit],
+        f"wants_{where.name.lower()}_{bit}")
 
-    bench.always("actions", "start, reset and interrupt clear act once for a write that wants them, and never otherwise",
+    bench.always("actions", "start, reset and interrupt clear act once for a write that wants them, and only then",
                  dut.start == acts(Csr.CONTROL, 0), dut.reset == acts(Csr.CONTROL, 1),
                  dut.irq_clear == acts(Csr.IRQ_CLEAR, 0))
 
     # A register of the bench's own beside each kind of parameter.
     change = write & ~dut.busy
     mirror = {}
-    for name, where, register in (("program", Csr.PROGRAM_LO, dut.program), ("commands", Csr.PROGRAM_COMMANDS, dut.commands),
+    for name, where, register in (("program", Csr.PROGRAM_LO, dut.program), ("commands", Csr.PROGRAM_COMMANDS,
+    dut.commands),
                                   ("watchdog", Csr.WATCHDOG, dut.watchdog)):
         own = Signal(len(register), name=f"own_{name}", init=register.init)
         for at in range(0, len(own), 8):
@@ -70,7 +72,7 @@ def registers(bench: Bench, config: Config) -> None:
             with m.If(change & (address[2:] == where >> 2) & strobe[at // 8]):
                 m.d.sync += part.eq(data[at:at + 8])
         mirror[name] = (where, register, own)
-    bench.always("written", "program, commands and watchdog hold the bytes that the host wrote last while the device was "
+    bench.always("written", "program, commands and watchdog hold the bytes that the host wrote last while it was "
                             "not busy", *(register == own for _, register, own in mirror.values()))
     which = bench.constant(4, "which")
     number = bench.constant(5, "number")
@@ -80,9 +82,11 @@ def registers(bench: Bench, config: Config) -> None:
         ~was_busy | (word == bench.before(word, f"word_{i}")) for i, word in enumerate(words)))
     length = words[0]
     hit = change & (address[6:] == Csr.LENGTH0 >> 6) & (address[2:6] == which)
-    new = bench.before(Cat(Mux(strobe[i], data[8 * i:8 * i + 8], length[8 * i:8 * i + 8]) for i in range(2)), "new_length")
+    new = bench.before(Cat(Mux(strobe[i], data[8 * i:8 * i + 8], length[8 * i:8 * i + 8]) for i in range(2)),
+                       "new_length")
     bench.always("length", "a length register takes the bytes written to it, and no others",
-                 bench.first | (length == Mux(bench.before(hit, "length_hit"), new, bench.before(length, "old_length"))))
+                 bench.first | (length == Mux(bench.before(hit, "length_hit"), new, bench.before(length,
+                 "old_length"))))
     asked = Signal(csr.CSR_BITS, name="asked_address")
     with m.If(ar):
         m.d.sync += asked.eq(bus.araddr)

@@ -50,7 +50,7 @@ def dispatch(bench: Bench, config: Config) -> None:
                 & (bench.word("places.memory", (head + before)[:len(head)]) == place))
     counts = [Signal(COUNT_BITS, name=f"{unit}_pushed") for unit in UNIT_LAYOUTS]
     controls = Signal(COUNT_BITS, name="controls")
-    for u, (queue, count) in enumerate(zip(queues, counts)):
+    for queue, count in zip(queues, counts):
         m.d.sync += count.eq(count + queue.push)
     m.d.sync += controls.eq(controls + (pushed & (resolve.unit == CONTROL)))
     with m.If(dut.clear):

@@ -17,7 +17,7 @@ __all__ = ["fetch", "fetch_repeats"]
 
 
 def fetch(bench: Bench, config: Config) -> None:
-    """A program without a REPEAT; one beat of one command, any one, is watched from the bus to the head of the window."""
+    """A program without a REPEAT; one beat of one command, any one, is watched on its way through the window."""
     m, dut = bench.m, bench.dut(Fetch(config=config))
     per, bus = COMMAND_BYTES // config.bus_bytes, config.bus_bytes
     window, read, places = bench.part("window"), dut.read, config.fetch_queue
@@ -51,7 +51,8 @@ def fetch(bench: Bench, config: Config) -> None:
                 *(bench.register(f"{name}.far") == side.left[bits:].any()
                   for name, side, bits in (("ahead", ahead, exact_log2(config.burst_bytes // COMMAND_BYTES) + 1),
                                            ("taken", behind, 1))))
-    bench.lemma("window", "its head is the next command to be taken, its tail the next to arrive", tail == arrived[:len(tail)],
+    bench.lemma("window", "its head is the next command to be taken, its tail the next to arrive",
+                tail == arrived[:len(tail)],
                 bench.register("window.head") == taken[:len(tail)],
                 bench.register("window.index") == beat)
     place = (bench.word("window.bank_0", number[:exact_log2(places)])).word_select(lane, 8 * bus)
@@ -59,9 +60,10 @@ def fetch(bench: Bench, config: Config) -> None:
     half = (arrived == number) & (beat > lane)
     bench.lemma("watched", "the beat stands where it was written", ~(started & (there | half)) | (place == value),
                 ~half | started)
-    bench.always("stands", "an offered request stands unchanged until it is accepted, as long as no launch starts", *_stands(
+    bench.always("stands", "an offered request stands unchanged until it is accepted, as long as no launch starts",
+                 *_stands(
         bench, dut))
-    bench.always("boundary", "no request is empty, is longer than burst_bytes or crosses 4 KiB, and it is aligned to the bus",
+    bench.always("boundary", "no request is longer than burst_bytes or crosses 4 KiB, and it is aligned to the bus",
                  ~read.req_valid | (read.req_len < config.burst_beats) & (read.req_addr[:exact_log2(bus)] == 0)
                  & (read.req_addr[exact_log2(bus):exact_log2(PAGE)] + read.req_len < PAGE // bus))
     bench.always("program", "commands are requested once, in order, and none beyond the end",
@@ -72,7 +74,8 @@ def fetch(bench: Bench, config: Config) -> None:
     bench.always("data", "a command is the head as it came from memory, in its turn",
                  ~(dut.valid & (taken == number)) | (dut.command.word_select(lane, 8 * bus) == value),
                  ~started | (dut.place == taken), ~dut.valid | (taken < total))
-    bench.always("done", "all has been taken when the program's commands have", ~started | (dut.done == (taken == total)))
+    bench.always("done", "all has been taken when the program's commands have", ~started
+                 | (dut.done == (taken == total)))
     bench.cover("taken", "the watched command is taken behind another", dut.take & (taken == number) & (number == 1)
                 & (value == 0x1234))
 
@@ -87,7 +90,7 @@ def fetch_repeats(bench: Bench, config: Config) -> None:
         m.d.sync += since.eq(0)
     with m.Elif(since != 7):
         m.d.sync += since.eq(since + 1)
-    bench.assume("resolve", "REPEAT pauses fetch from its fourth cycle on until it takes effect, once; nothing is taken "
+    bench.assume("resolve", "REPEAT pauses fetch from its fourth cycle on until it takes effect; nothing is taken "
                             "meanwhile", ~repeat.pause | (since >= 3) & ~dut.take,
                  repeat.effect == (repeat.pause & ~repeat.standing & repeat.allows),
                  ~bench.before(repeat.pause & repeat.standing, "paused") | repeat.pause,
@@ -96,7 +99,8 @@ def fetch_repeats(bench: Bench, config: Config) -> None:
     bench.assume("stable", "its body and turns stand", (bench.before(stable, "repeat") == stable) | (since == 0))
     occupied = Signal(range(2 * config.fetch_queue))
     m.d.comb += occupied.eq(bench.register("reserved") + bench.register("room"))
-    bench.always("stands", "an offered request stands unchanged until it is accepted, with bodies too", *_stands(bench, dut),
+    bench.always("stands", "an offered request stands unchanged until it is accepted, with bodies too",
+                 *_stands(bench, dut),
                  bounded=True)
     bench.always("places", "places free and asked for are never more than there are, with bodies too",
                  occupied <= config.fetch_queue, bounded=True)

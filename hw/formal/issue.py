@@ -42,7 +42,7 @@ def issue(bench: Bench, config: Config) -> None:
         m.d.sync += [signal.eq(0) for signal in (*runs, *issued, *ghosts)]
     bench.assume("finish", "a unit finishes only what it runs",
                  *(~(dut.unit_finish[u] & (running == 0)) for u, running in enumerate(runs)))
-    bench.assume("release", "a stream releases only what it holds, and a command's claims with its finish at the latest",
+    bench.assume("release", "a stream releases only what it holds, a command's claims with its finish at the latest",
                  *(~(dut.release[s] & (claims == 0)) & (claims - dut.release[s] <= runs[u] - dut.unit_finish[u])
                    for s, (claims, u) in enumerate(zip(ghosts, STREAM_UNIT))))
     early = [s for s, u in enumerate(STREAM_UNIT) if depths[s] < dut.limit(units[u])]

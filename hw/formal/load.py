@@ -32,7 +32,7 @@ def _requests(bench: Bench, config: Config, cut: tuple[str, ...]) -> None:
     zero, broadcast = (dut.control.command.flags[flag] for flag in (MoveFlag.ZERO, MoveFlag.BROADCAST))
     runs = Signal(range(config.load_commands + 2), name="commands")
     m.d.sync += runs.eq(runs + dut.control.start - dut.control.finish)
-    bench.assume("start", "a command starts when the unit is ready and has room, ZERO and BROADCAST alone (target issue)",
+    bench.assume("start", "a command starts when the unit is ready and has room, some alone (target issue)",
                  ~dut.control.start | dut.control.ready & (runs < config.load_commands),
                  ~(dut.control.start & (zero | broadcast)) | (runs == 0))
     if cut:
@@ -64,11 +64,12 @@ def _requests(bench: Bench, config: Config, cut: tuple[str, ...]) -> None:
 
     bench.lemma("bursts in flight", "the unit counts them", register("in_flight") == open_,
                 bench.part("places").level == open_)
-    bench.lemma("beats in flight", "and their beats", register("beats") == due, (due == 0) == (open_ == 0), due >= open_)
+    bench.lemma("beats in flight", "and their beats", register("beats") == due, (due == 0) == (open_ == 0),
+                due >= open_)
     if cut:
         writer = bench.part("writer")
         quiet = bench.before(register("alone") & (open_ == 0) & ~writer.busy & ~dut.control.start, "quiet")
-        bench.assume("quiet", "a writer without a beat to come stays idle until one comes (bounded: target load whole)",
+        bench.assume("quiet", "a writer without a beat to come stays idle until one comes (bounded: target load-whole)",
                      ~quiet | ~writer.busy | bench.before(open_, "open") != 0)
     waits = bench.before(read.req_valid & ~read.req_ready, "waits")
     bench.always("stands", "an offered request stands unchanged until it is accepted",
@@ -86,6 +87,7 @@ def _requests(bench: Bench, config: Config, cut: tuple[str, ...]) -> None:
     bench.always("places", "there is a place for what the aligner has to know of a burst",
                  ~accepted | (bench.part("places").level < config.read_bursts))
     bench.always("whole", "every burst of the command is requested once, with its own address and length",
-                 bursts.next == accepted, ~accepted | (read.req_addr == bursts.address) & (read.req_len + 1 == bursts.beats))
+                 bursts.next == accepted, ~accepted | (read.req_addr == bursts.address)
+                 & (read.req_len + 1 == bursts.beats))
     bench.cover("most bursts", "as many bursts as may be are in flight", open_ == config.read_bursts)
     bench.cover("broadcast", "a request of a BROADCAST waits for the bus", waits & register("alone"))

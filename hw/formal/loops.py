@@ -34,7 +34,8 @@ def loops(bench: Bench, most: int) -> None:
     bench.assume("push", "a body begins here or began before, and ends before what is around it does; not with a step",
                  ~dut.push | ~dut.step & (depth < MAX_DEPTH) & (dut.body != 0) & (dut.more != 0)
                  & (dut.more <= dut.body) & (dut.begin + dut.body == dut.place + dut.more)
-                 & (dut.begin + dut.body + dut.rest == nearest) & ((depth == 0) | (dut.begin >= _at(begins, depth))) & ((depth == 0) | (dut.rest != 0)))
+                 & (dut.begin + dut.body + dut.rest == nearest) & ((depth == 0) | (dut.begin >= _at(begins, depth)))
+                 & ((depth == 0) | (dut.rest != 0)))
 
     reaches = bench.wire(dut.place + dut.count == nearest, "reaches")
     inside, turns_left = depth != 0, _at(turns, depth)
@@ -66,7 +67,8 @@ def loops(bench: Bench, most: int) -> None:
             & (lasts[at] == (turns[i] == 1)) & ((rest != 0) | (i == 1)) & (ends[i - 1] == afters[i])))
     bench.lemma("stack", "the hardware has the same bodies", dut.depth == depth, depth <= MAX_DEPTH,
                 *stack)
-    bench.lemma("far", "it tells whether the end is many steps away", far == dut.left[(most - 1).bit_length() + 1:].any())
+    bench.lemma("far", "it tells whether the end is many steps away",
+                far == dut.left[(most - 1).bit_length() + 1:].any())
     bench.lemma("end", "the program ends where it should", ends[0] == end)
     bench.lemma("order", "a body is within the one around it", dut.place <= nearest, ~inside | (dut.left != 0),
                 reduce(and_, ((depth < i) | (begins[i] < ends[i]) & (dut.place >= begins[i])
@@ -93,7 +95,8 @@ def loops(bench: Bench, most: int) -> None:
     bench.cover("nested", "an inner body's last turn ends, behind two, within a turn of the outer one",
                 leaves & (depth == 2) & (turns[1] == 2) & bench.before(bench.before(
                     bench.before(ends_turn, "t1"), "t2"), "t3"))
-    bench.cover("left behind", "a step leaves a body that had been repeated", leaves & (depth == 1) & (ends[1] == dut.place + 1)
+    bench.cover("left behind", "a step leaves a body that had been repeated", leaves & (depth == 1)
+                & (ends[1] == dut.place + 1)
                 & bench.before(bench.before(ends_turn & ~leaves, "u1"), "u2"))
 
 

@@ -19,11 +19,11 @@ def read_arbiter(bench: Bench, config: Config) -> None:
     for name, side in (("fetch", dut.fetch), ("load", dut.load)):
         request = Cat(side.req_addr, side.req_len)
         stands = bench.before(side.req_valid & ~side.req_ready, f"{name}_waits")
-        bench.assume(f"{name} stands", f"a request of {name} stands until it is accepted (target load requests, fetch)",
+        bench.assume(f"{name} stands", f"a request of {name} stands until it is accepted (target load-requests, fetch)",
                      ~stands | side.req_valid & (bench.before(request, f"{name}_request") == request))
     level = Signal(range(most + 2), name="bursts")
     bench.assume("beats", "the memory answers only what was requested", ~axi.rvalid | (level != 0))
-    bench.assume("limit", "both together have no more bursts in flight than both may have (target load requests, fetch)",
+    bench.assume("limit", "both together have no more bursts in flight than they may (target load-requests, fetch)",
                  ~axi.arvalid | (level < most))
 
     accepted = axi.arvalid & axi.arready

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from gemmule.hw.flow.tools import Progress, SynthError, Tools
+from gemmule.hw.flow.tools import Progress, SynthError, Tools, install_line
 
 __all__ = ["Answer", "Mode", "Solver", "translate"]
 
@@ -80,7 +80,12 @@ class Solver:
         """
         Tools().check("yosys")
         if shutil.which(SOLVER, path=self.environment["PATH"]) is None:
-            raise SynthError(f"formal: {SOLVER} is not installed; pip install 'gemmule[formal]'")
+            raise SynthError(f"formal: {SOLVER} is not installed; {install_line('formal')}")
+
+    def versions(self) -> dict[str, str]:
+        """Versions of the tools that are there."""
+        shown = subprocess.run([SOLVER, "--version"], env=self.environment, capture_output=True, text=True, check=False)
+        return {"yosys": Tools().version("yosys") or "", "yices": shown.stdout.splitlines()[0] if shown.stdout else ""}
 
     def ask(self, mode: Mode, folder: Path, depth: int, progress: Callable[[str], None] = lambda step: None) -> Answer:
         """Ask about ``bench.smt2`` in ``folder``; a failure's trace is kept there as VCD.

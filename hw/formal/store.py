@@ -34,7 +34,8 @@ def store_reader(bench: Bench, config: Config) -> None:
     bench.lemma("beat", "inside a burst its buffer is free, and the burst is offered",
                 (beat == 0) | bursts.valid & (beat < bursts.beats) & ~dut.busy.bit_select(buffer, 1) & stands)
     bench.lemma("last write", "a write comes one cycle after the beat's read", dut.write_en == bench.before(
-        bursts.valid & ((beat != 0) | ~dut.busy.bit_select(buffer, 1)), "read"), ~dut.write_en | (dut.write_beat == bench.before(Cat(
+        bursts.valid & ((beat != 0) | ~dut.busy.bit_select(buffer, 1)), "read"), ~dut.write_en
+        | (dut.write_beat == bench.before(Cat(
             beat[:exact_log2(config.burst_beats)], buffer), "place")))
     bench.always("in turn", "bursts fill the buffers in turn, only free ones",
                  (dut.fill == 0) | (dut.fill == Mux(turn, 2, 1)), (dut.fill & dut.busy) == 0)
@@ -57,7 +58,7 @@ def store_sender(bench: Bench, config: Config) -> None:
         m.d.sync += turn.eq(~turn)
     offset = reader.burst.address[low:exact_log2(config.burst_bytes)]
     bench.assume("reader", "bursts fill free buffers in turn, and writes go to a buffer that was free a cycle before "
-                           "(target store reader)",
+                           "(target store-reader)",
                  (reader.fill == 0) | (reader.fill == Mux(turn, 2, 1)), (reader.fill & busy) == 0,
                  ~reader.write_en | ~was_busy.bit_select(reader.write_beat[-1], 1))
     bench.assume("bursts", "a burst has 1 to burst_beats beats and ends at a boundary of burst_bytes (target bursts)",
@@ -77,12 +78,12 @@ def store_sender(bench: Bench, config: Config) -> None:
 
     slots = [register(f"slot_{i}") for i in range(2)]
     bits = len(slots[0])
-    beats = [bench.wire(bench.fields(slot, reader.burst.shape(), "beats"), f"beats_{i}") for i, slot in enumerate(slots)]
+    beats = [bench.wire(bench.fields(slot, reader.burst.shape(), "beats"), f"beats_{i}") for i,
+    slot in enumerate(slots)]
     places = [bench.fields(slot, reader.burst.shape(), "address") for slot in slots]
-    assert bits
     slot_beats = Mux(send_slot, beats[1], beats[0])
     bench.lemma("buffers", "full ones are busy, and both are sent in the order in which they were filled",
-                (full & ~busy) == 0, (full & ~was_busy) == 0, (busy == 3) & (send_slot == turn) | (busy == 0) & (send_slot == turn)
+                (full & ~busy) == 0, (full & ~was_busy) == 0, ((busy == 3) | (busy == 0)) & (send_slot == turn)
                 | (busy == Mux(send_slot, 2, 1)) & (send_slot != turn))
     bench.lemma("bursts in buffers", "they are as the reader brought them", *(
         ~busy[i] | (beats[i] != 0) & (places[i][low:exact_log2(config.burst_bytes)] + beats[i] <= most)

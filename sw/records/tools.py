@@ -8,7 +8,8 @@ from pydantic import BaseModel, Field
 
 from gemmule.sw.records.record import Record
 
-__all__ = ["CacheClear", "CacheShow", "Cosim", "DatastoreOutput", "Disasm", "Fuzz", "Mutate", "Synth", "Verilog"]
+__all__ = ["CacheClear", "CacheShow", "Cosim", "DatastoreOutput", "Disasm", "Formal", "Fuzz", "Mutate", "Synth",
+           "Verilog"]
 
 
 class Cosim(Record):
@@ -39,6 +40,42 @@ class Fuzz(Record):
     coverage: dict[str, Any] = Field(description="what was counted; commands by kind and mode come first")
     missing: list[str] = Field(description="coverage items below their minimum")
     failures: list[str]
+
+
+class FormalProperty(BaseModel):
+    """What holds of a component in every cycle."""
+
+    name: str
+    text: str
+    proof: Literal["for all time", "bounded", "fails"]
+    depth: int = Field(description="cycles of the bounded check; for all time: of the base of the induction")
+    fault: str | None = Field(description="the planted fault with which it must fail; null: none was planted")
+    found: bool = Field(description="it fails with the planted fault")
+    found_in: int = Field(description="cycles from the reset to that failure")
+
+
+class FormalTarget(BaseModel):
+    """One component under proof."""
+
+    unit: str = Field(description="its source, below hw")
+    device: str
+    sizes: str = Field(description="sizes other than those of the device; empty: none")
+    properties: list[FormalProperty]
+    lemmas: int = Field(description="statements about registers inside, proved with the properties")
+    trusted: dict[str, str] = Field(description="assumptions about what is around the component, by name")
+    unreached: list[str] = Field(description="situations without a way to them; they show that a proof is not empty")
+    failed: list[str] = Field(description="assertions that failed, with the cycle and the trace")
+    passed: bool
+    seconds: float
+
+
+class Formal(Record):
+    """`gemmule formal`: proofs about the units of the RTL."""
+
+    tools: dict[str, str]
+    targets: dict[str, FormalTarget]
+    passed: bool = Field(description="everything holds, is not empty, and every planted fault is found")
+    seconds: float
 
 
 class MutantsOfUnit(BaseModel):
