@@ -14,9 +14,9 @@ __all__ = [
     "COMMANDS", "COMPUTES", "CONTEXTS", "CORPORA", "DATAFLOWS", "DEFAULT", "Decimals", "DRAFTS", "ENGINES", "FUSION",
     "KV_CACHES", "LAUNCHES", "LAYER_SEARCHES", "LENGTHS", "Listed", "METHODS_OF_ROUNDING",
     "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "OVERFLOWS", "PENALTY", "PHASES", "POSITION", "PREFILL", "PRESETS",
-    "PROGRAMS", "PROMPTS", "PROMPTS_BYTES", "PROMPT_BYTES", "PROVED", "RANKS", "REQUESTS", "ROWS", "SCORES", "SEARCHES", "SEED",
-    "SEEDS", "SERVED", "SERVED_RATE", "SIZE", "SMALL", "SOFTMAX", "SWEPT", "TARGETS", "TEMPERATURE", "TOP_K", "VERIFY",
-    "WEIGHTS", "WIDTH", "Range", "check_choice", "either", "new_tokens", "parse_shape", "resolve_pair",
+    "PROGRAMS", "PROMPTS", "PROMPTS_BYTES", "PROMPT_BYTES", "PROVED", "RANKS", "REQUESTS", "ROWS", "SCORES", "SEARCHES",
+    "SEED", "SEEDS", "SERVED", "SERVED_RATE", "SIZE", "SMALL", "SOFTMAX", "SWEPT", "TARGETS", "TEMPERATURE", "TOP_K",
+    "VERIFY", "WEIGHTS", "WIDTH", "Range", "check_choice", "either", "new_tokens", "parse_shape", "resolve_pair",
 ]
 
 PRESETS = ("tiny", "edge", "base")
