@@ -8,7 +8,8 @@ from pydantic import BaseModel, Field
 
 from gemmule.sw.records.record import Record
 
-__all__ = ["CacheClear", "CacheShow", "Cosim", "DatastoreOutput", "Disasm", "Fuzz", "Mutate", "Synth", "Verilog"]
+__all__ = ["CacheClear", "CacheShow", "Cosim", "DatastoreOutput", "Disasm", "Driver", "Fuzz", "Header", "Mutate",
+           "Synth", "Verilog"]
 
 
 class Cosim(Record):
@@ -87,6 +88,44 @@ class Verilog(Record):
     manifest: str
     bytes: int = Field(description="size of all files")
     lint: Literal["clean"] | None
+
+
+class Header(Record):
+    """`gemmule header`: the C header."""
+
+    path: str
+    bytes: int
+    constants: int
+    configuration: int = Field(description="what the register CONFIGURATION reads")
+
+
+class DriverRun(BaseModel):
+    """The driver in C on the Verilog."""
+
+    wait: Literal["irq", "poll"]
+    tokens: list[int]
+    launches: int
+    device_cycles: int = Field(description="of all launches, as the device counts them")
+    host_cycles: int = Field(description="further cycles of the clock: register accesses, polling, reset")
+    last_launch: dict[str, int] = Field(description="its cycles and counters")
+
+
+class Driver(Record):
+    """`gemmule driver`: a decoder for a host in C, and with --run its runs."""
+
+    model: str
+    network: Literal["target", "draft"]
+    answers: Literal["tokens", "logits"]
+    prompt_tokens: int
+    files: list[str] = Field(description="what was written; the last one is the image")
+    image_bytes: int
+    runs: list[DriverRun] | None
+    backend: str | None = Field(description="what the runs are compared with; tokens to launches are its")
+    tokens: list[int] | None
+    text: str | None
+    device_cycles: int | None
+    launches: int | None
+    equal: bool | None = Field(description="all runs have these tokens, launches and device cycles")
 
 
 class SynthArea(BaseModel):
