@@ -14,8 +14,8 @@ from .operations import Unit
 
 __all__ = [
     "AFTER_RESET", "CAUSES", "CAUSE_MEANING", "COUNTERS", "COUNTER_BITS", "COUNTER_MEANING", "CSR_BITS", "FAULT_BITS",
-    "FAULT_SHIFT", "IDENTITY", "READABLE", "TRAFFIC", "TRAFFIC_MEANING", "WATCHDOG_CYCLES", "WRITABLE", "Control", "Csr",
-    "Status", "base_offset", "counter_offset", "length_offset", "limit_offset",
+    "FAULT_SHIFT", "IDENTITY", "READABLE", "TRAFFIC", "TRAFFIC_MEANING", "WATCHDOG_CYCLES", "WRITABLE", "Control",
+    "Csr", "Status", "base_offset", "counter_offset", "length_offset", "limit_offset",
 ]
 
 CSR_BITS = 12
@@ -54,7 +54,8 @@ COUNTERS = tuple(
     f"{unit.label}_{cause}" for unit in Unit for cause in CAUSES) + TRAFFIC
 """Performance counters in the order of their registers."""
 COUNTER_MEANING = {
-    f"{unit.label}_{cause}": f"{unit.label}: cycles in which {CAUSE_MEANING[cause]}" for unit in Unit for cause in CAUSES
+    f"{unit.label}_{cause}": f"{unit.label}: cycles in which {CAUSE_MEANING[cause]}"
+    for unit in Unit for cause in CAUSES
 } | TRAFFIC_MEANING
 """What each counter counts, in the order of :data:`COUNTERS`."""
 COUNTER_BITS = 48

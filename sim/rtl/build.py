@@ -21,9 +21,9 @@ from gemmule.io.locks import Lock, acquire, exclusive
 from gemmule.io.progress import say, working
 from gemmule.sim.rtl.verilate import (
     ARGUMENTS,
+    C_FLAGS,
     COUNTED,
     COUNTING,
-    C_FLAGS,
     FLAGS,
     WAVE_ARGUMENTS,
     WAVE_FLAGS,

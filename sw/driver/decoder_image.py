@@ -27,7 +27,7 @@ from gemmule.compiler.programs.halves.packed_program import PackedProgram
 from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.compiler.programs.pages_program import PagesProgram
 from gemmule.compiler.programs.prefill import PrefillProgram
-from gemmule.isa import COMMAND_BYTES, NUM_BASES, NUM_LENGTHS
+from gemmule.isa import COMMAND_BYTES, NUM_BASES
 from gemmule.sw.models.placed import Placed
 
 __all__ = ["MAGIC", "Head", "Part", "Rule", "Segment", "decoder_image"]

@@ -25,6 +25,7 @@ class Cosim(Record):
     counter_differences: int
     waveform: str | None = Field(description="path of the waveform, an FST file")
     layout: str | None = Field(description="path of the signal list for GTKWave")
+    trace: str | None = Field(None, description="path of the RTL run's trace, for ui.perfetto.dev")
 
 
 class Fuzz(Record):

@@ -1,4 +1,4 @@
-"""The driver in C as a library in this process, its device a stand-in in Python; and programs compiled with the header."""
+"""The driver in C as a library in this process, its device a stand-in; and programs compiled with the header."""
 
 from __future__ import annotations
 
