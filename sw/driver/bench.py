@@ -16,7 +16,8 @@ from gemmule.sim.rtl.build import Build, build
 from gemmule.sim.rtl.verilog import verilog_path
 from gemmule.sw.driver.header import HEADER_NAME, header_text
 
-__all__ = ["BENCH", "DRIVER", "FOLDER", "WAITS", "BenchError", "BenchRun", "bench_files", "build_bench", "run_bench"]
+__all__ = ["BENCH", "DRIVER", "FOLDER", "WAITS", "BenchError", "BenchRun", "bench_files", "build_bench",
+           "output_of", "run_bench"]
 
 FOLDER = Path(__file__).with_name("c")
 DRIVER = ("gemmule_driver.h", "gemmule_driver.c", "gemmule_decoder.h", "gemmule_decoder.c")
@@ -69,16 +70,20 @@ def run_bench(found: Build, image: Path, *, tokens: int, wait: str = "irq") -> B
     Raises:
         BenchError: the driver or the bench refused; with its line.
     """
-    told = _ran([str(found.executable), str(image), "--wait", wait, "--tokens", str(tokens)])
+    told = output_of([str(found.executable), str(image), "--wait", wait, "--tokens", str(tokens)])
     seen = json.loads(told)
     assert list(seen["last_launch"])[1:] == list(COUNTERS), "the header names all counters"
     return BenchRun(**seen)
 
 
-def _ran(command: Sequence[str]) -> str:
-    """What a program writes."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def output_of(command: Sequence[str], folder: Path | None = None) -> str:
+    """What a program writes, which runs in ``folder``.
+
+    Raises:
+        BenchError: it failed; with its last line.
+    """
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         line = done.stderr.strip().splitlines()
-        raise BenchError(line[-1] if line else f"bench: it ended with code {done.returncode}")
+        raise BenchError(line[-1] if line else f"bench: {command[0]} ended with code {done.returncode}")
     return done.stdout

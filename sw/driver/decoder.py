@@ -61,16 +61,16 @@ def reference(placed: Placed, backend: str, prompt: Sequence[int], most: int, en
     device = open_device(backend, placed.program.config, len(placed.dram))
     try:
         model = LoadedModel("target", placed.program, placed.dram, device, prefill=placed.prefill, narrow=placed.narrow)
-        kv, given, position, found, launches, cycles = model.kv(), list(prompt), 0, [], 0, 0
+        kv, found, results = model.kv(), list[int](), []
+        if len(prompt) > 1:
+            results += model.forward(Rows.chain(list(prompt[:-1]), 0), Want(last=0), kv).results
         while len(found) < most and not (found and found[-1] in ends):
-            answer = model.forward(Rows.chain(given, position), Want(last=1), kv)
-            position += len(given)
-            given = answer.argmax
-            found += given
-            launches, cycles = launches + len(answer.results), cycles + answer.cycles
+            answer = model.forward(Rows.chain([found[-1] if found else prompt[-1]], kv.length), Want(), kv)
+            found += answer.argmax
+            results += answer.results
     finally:
         device.close()
-    return Reference(found, launches, cycles)
+    return Reference(found, len(results), sum(int(result.cycles) for result in results))
 
 
 def _byte_of() -> dict[str, int]:

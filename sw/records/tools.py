@@ -111,8 +111,18 @@ class DriverRun(BaseModel):
     last_launch: dict[str, int] = Field(description="its cycles and counters")
 
 
+class SystemRun(BaseModel):
+    """The driver as firmware of the small system."""
+
+    tokens: list[int] = Field(description="printed on the UART")
+    launches: int
+    device_cycles: int = Field(description="of all launches, as the device counts them")
+    host_cycles: int = Field(description="further cycles of the clock: the core's boot, copies, registers and printing")
+    interrupts: int = Field(description="that the core took")
+
+
 class Driver(Record):
-    """`gemmule driver`: a decoder for a host in C, and with --run its runs."""
+    """`gemmule driver`: a decoder for a host in C, and with --run and --soc its runs."""
 
     model: str
     network: Literal["target", "draft"]
@@ -121,6 +131,7 @@ class Driver(Record):
     files: list[str] = Field(description="what was written; the last one is the image")
     image_bytes: int
     runs: list[DriverRun] | None
+    soc: SystemRun | None
     backend: str | None = Field(description="what the runs are compared with; tokens to launches are its")
     tokens: list[int] | None
     text: str | None

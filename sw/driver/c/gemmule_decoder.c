@@ -259,12 +259,13 @@ static uint32_t general(const struct gemmule_decoder *decoder, uint32_t *for_pro
 int gemmule_decoder_pass(struct gemmule_decoder *decoder, const uint32_t *tokens, uint32_t count, uint32_t *next)
 {
     uint32_t prompts, program = general(decoder, &prompts), most = word(decoder->image, program, ROWS), done = 0;
+    uint32_t answered = next ? most : 0u; /* rows that the program for prompts does not take */
     int status = GEMMULE_OK;
 
     if (count == 0 || decoder->cached + count > head(decoder, POSITIONS))
         return GEMMULE_NO_ROOM;
-    if (prompts && count > most) { /* all but the last rows, in as few launches of nearly equal size as there can be */
-        uint32_t early = count - most, rows = word(decoder->image, prompts, ROWS);
+    if (prompts && count > most) { /* in as few launches of nearly equal size as there can be */
+        uint32_t early = count - answered, rows = word(decoder->image, prompts, ROWS);
         uint32_t pieces = (early + rows - 1u) / rows, i;
 
         for (i = 1; status == GEMMULE_OK && i <= pieces; i++) {
@@ -278,10 +279,10 @@ int gemmule_decoder_pass(struct gemmule_decoder *decoder, const uint32_t *tokens
         uint32_t size = count - done < most ? count - done : most;
 
         program = chosen(decoder, size);
-        status = launch(decoder, program, tokens + done, size, done + size == count);
+        status = launch(decoder, program, tokens + done, size, next && done + size == count);
         done += size;
     }
-    if (status == GEMMULE_OK)
+    if (status == GEMMULE_OK && next)
         *next = answer(decoder, program);
     return status;
 }
@@ -300,11 +301,12 @@ int gemmule_decoder_generate(struct gemmule_decoder *decoder, const uint32_t *pr
                              uint32_t most, void (*emit)(void *target, uint32_t token), void *target)
 {
     uint32_t made = 0;
+    int status = count > 1u ? gemmule_decoder_pass(decoder, prompt, count - 1u, NULL) : GEMMULE_OK;
 
-    while (made < most) {
-        const uint32_t *given = made ? tokens + made - 1u : prompt;
-        int status = gemmule_decoder_pass(decoder, given, made ? 1u : count, &tokens[made]);
-
+    if (count == 0)
+        return GEMMULE_NO_ROOM;
+    while (status == GEMMULE_OK && made < most) {
+        status = gemmule_decoder_pass(decoder, made ? tokens + made - 1u : prompt + count - 1u, 1, &tokens[made]);
         if (status != GEMMULE_OK)
             return status;
         made++;
@@ -313,7 +315,7 @@ int gemmule_decoder_generate(struct gemmule_decoder *decoder, const uint32_t *pr
         if (ends_text(decoder, tokens[made - 1u]))
             break;
     }
-    return (int)made;
+    return status == GEMMULE_OK ? (int)made : status;
 }
 
 /* -- texts */

@@ -33,11 +33,13 @@ void gemmule_decoder_place(struct gemmule_decoder *decoder);
 void gemmule_decoder_clear(struct gemmule_decoder *decoder);
 
 /* Passes tokens behind the cached ones, in as few launches as there can be, and tells the greedy token behind the last
- * of them. GEMMULE_NO_ROOM: they exceed the context. */
+ * of them; with NULL none, and the launches skip the head. GEMMULE_NO_ROOM: there are none, or they exceed the
+ * context. */
 int gemmule_decoder_pass(struct gemmule_decoder *decoder, const uint32_t *tokens, uint32_t count, uint32_t *next);
 
-/* Generates up to `most` tokens behind a prompt, up to and with one that ends a text; `emit` (or NULL) sees each.
- * Returns how many, or an error (below 0). `tokens` has room for `most`. */
+/* Generates up to `most` tokens behind a prompt of one token or more, up to and with one that ends a text; `emit` (or
+ * NULL) sees each. All of the prompt but its last token is passed first, without an answer. Returns how many, or an
+ * error (below 0). `tokens` has room for `most`. */
 int gemmule_decoder_generate(struct gemmule_decoder *decoder, const uint32_t *prompt, uint32_t count, uint32_t *tokens,
                              uint32_t most, void (*emit)(void *target, uint32_t token), void *target);
 
