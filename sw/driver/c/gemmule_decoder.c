@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Decoding from a decoder image; its layout is said in sw/driver/decoder_image.py.
+ * Decoding from a decoder image, whose layout sw/driver/decoder_image.py describes.
  */
 #include "gemmule_decoder.h"
 
