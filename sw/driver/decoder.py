@@ -10,6 +10,7 @@ from tokenizers import Tokenizer
 from gemmule.compiler.compile import compile_network
 from gemmule.compiler.ir import Rows
 from gemmule.config import Config
+from gemmule.sim.result import Result
 from gemmule.sw.device.backends import open_device
 from gemmule.sw.device.runtime import LoadedModel
 from gemmule.sw.errors import InputError
@@ -61,7 +62,7 @@ def reference(placed: Placed, backend: str, prompt: Sequence[int], most: int, en
     device = open_device(backend, placed.program.config, len(placed.dram))
     try:
         model = LoadedModel("target", placed.program, placed.dram, device, prefill=placed.prefill, narrow=placed.narrow)
-        kv, found, results = model.kv(), list[int](), []
+        kv, found, results = model.kv(), list[int](), list[Result]()
         if len(prompt) > 1:
             results += model.forward(Rows.chain(list(prompt[:-1]), 0), Want(last=0), kv).results
         while len(found) < most and not (found and found[-1] in ends):

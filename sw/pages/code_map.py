@@ -233,7 +233,7 @@ def first_line(path: Path) -> str:
     elif path.suffix == ".html":
         said = text.partition("{# ")[2].partition(" #}")[0]
     else:
-        head = []
+        head: list[str] = []
         for line in text.splitlines():
             mark = next((mark for mark in ("//", "#", "/*", " *") if line.startswith(mark)), "")
             if mark and not head and (LICENCE in line or not line.strip("/#* ")):

@@ -135,7 +135,7 @@ def _system(device: Config, image: Path, tokens: int) -> SocRun:
 
 
 def _told(runs: dict[str, BenchRun], system: SocRun | None, expected: Reference, backend: str) -> dict[str, Any]:
-    every = [*runs.values(), *([system] if system else [])]
+    every: list[BenchRun | SocRun] = [*runs.values(), *([system] if system else [])]
     return {
         "backend": backend, "tokens": expected.tokens, "device_cycles": expected.device_cycles,
         "launches": expected.launches,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,37 @@ def test_it_writes_all_that_a_host_needs(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert (record["runs"], record["equal"]) == (None, None)
     assert run(monkeypatch, "header", "--config", "tiny", "--out", "h/gemmule.h", "--json", "a.json") == 0
     assert Path("h/gemmule.h").read_bytes() == Path("build/driver/gemmule.h").read_bytes()
+
+
+@pytest.mark.parametrize(("lacks", "why"), [
+    ("core", "--soc needs the RISC-V core of the package sentinel-cpu: install the extra soc"),
+    ("compiler", "--soc needs riscv64-unknown-elf-gcc on PATH: install it")])
+def test_a_system_without_its_parts_is_refused_in_one_line(
+        monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], lacks: str,
+        why: str) -> None:
+    def version(package: str) -> str:
+        if lacks == "core":
+            raise PackageNotFoundError(package)
+        return "0.1.0b2"
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("gemmule.sw.driver.soc_run.version", version)
+    monkeypatch.setattr("gemmule.sw.driver.soc_run.shutil.which", lambda name: None)
+    assert run(monkeypatch, "driver", "--config", "tiny", "--network", "draft", "--rows", "4", "--soc") == 2
+    told = capsys.readouterr().err.splitlines()
+    assert told[-1].startswith(f"error: {why}")
+
+
+@pytest.mark.parametrize(("words", "why"), [
+    (["--max-new-tokens", "256"], "--max-new-tokens must be from 1 to 255"),
+    (["--prompt", "a " * 200, "--max-new-tokens", "200"], "prompt and new tokens must be at most 256 together"),
+    (["--out", "a.json"], "--out must be a folder, not the file 'a.json'"),
+    (["--network", "both"], "--network must be one of target, draft, not 'both'")])
+def test_options_are_refused_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+                                         capsys: pytest.CaptureFixture[str], words: list[str], why: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.json").write_text("{}")
+    assert run(monkeypatch, "driver", "--config", "tiny", *words) == 2
+    error = capsys.readouterr().err
+    assert why in error
+    assert error.count("\n") == 1
