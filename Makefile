@@ -27,7 +27,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $$(($$(nproc) < 3 
 REPORT := --json $(BUILD)/demo.json --html $(BUILD)/demo.html --trace $(BUILD)/demo.trace.json.gz
 export PROMPT
 
-.PHONY: help setup demo test test-all lint types rtl perf drafting perf-scalesim parity sentences figures screenshot pages fuzz mutate formal synth route fourstate train train-small clean
+.PHONY: help setup demo test test-all lint types rtl driver soc perf drafting perf-scalesim parity sentences figures screenshot pages fuzz mutate formal synth route fourstate train train-small clean
 
 help:  ## list all targets and variables
 	@echo 'make TARGET [VARIABLE=value ..]'
@@ -87,6 +87,17 @@ mutate: setup  ## plant faults in the RTL of tiny and count how many are found, 
 formal: setup  ## prove properties of the RTL's units and find planted faults, into docs/results (minutes)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[formal]'
 	$(BIN)/gemmule formal --json docs/results/formal.json
+
+driver: setup  ## decode with the driver in C on the Verilog and compare with --backend rtl, into docs/results (minutes)
+	$(BIN)/gemmule driver --config edge --run --backend rtl --max-new-tokens 16 --out $(BUILD)/driver \
+	  --json docs/results/driver_edge.json
+
+soc: setup  ## boot a system with a RISC-V core that decodes and prints on its UART, into docs/results (minutes)
+	@command -v riscv64-unknown-elf-gcc >/dev/null || { echo "soc: riscv64-unknown-elf-gcc is missing; install it" \
+	  "(Debian: apt-get install gcc-riscv64-unknown-elf)"; exit 2; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[soc]'
+	$(BIN)/gemmule driver --config tiny --network draft --rows 4 --soc --run --backend rtl --out $(BUILD)/soc \
+	  --json docs/results/soc_tiny.json
 
 perf: setup  ## measure speed and utilisation (SHAPE; also times this machine), into docs/results
 	$(BIN)/python benchmarks/speed.py --shape $(SHAPE) --out docs/results

@@ -205,6 +205,16 @@ class Config(_Frozen):
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property
+    def identity(self) -> int:
+        """What the register ``CONFIGURATION`` reads: 32 bits of the SHA-256 over the fields that the RTL is made from.
+
+        The name, the host's costs and the DRAM's timing change neither the RTL nor what its programs may do.
+        """
+        fields = self.model_dump(exclude={"name", "host", "dram"})
+        text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
+
+    @property
     def lanes(self) -> int:
         """Lanes of the vector unit."""
         return self.dim // self.vector_passes

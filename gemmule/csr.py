@@ -1,8 +1,9 @@
 """Control and status registers: byte offsets and bits, shared by RTL, test benches and host.
 
 Registers are 32 bits wide, little-endian, byte-writable. ``CONTROL`` and ``IRQ_CLEAR`` act on writes
-and read 0; ``STATUS``, ``FAULT_INDEX``, ``FAULT_PLACE``, ``CYCLES`` and the counters ignore writes. All parameters are
-held over launches and over a device reset; they ignore writes while the device is busy.
+and read 0; ``STATUS``, ``FAULT_INDEX``, ``FAULT_PLACE``, ``IDENTITY``, ``CONFIGURATION``, ``CYCLES`` and the counters
+ignore writes. All parameters are held over launches and over a device reset; they ignore writes while the device is
+busy.
 """
 
 from __future__ import annotations
@@ -12,14 +13,19 @@ from enum import IntEnum, IntFlag
 from .operations import Unit
 
 __all__ = [
-    "CAUSES", "CAUSE_MEANING", "COUNTERS", "COUNTER_BITS", "CSR_BITS", "FAULT_SHIFT", "TRAFFIC", "WATCHDOG_CYCLES",
-    "Control", "Csr", "Status", "base_offset", "counter_offset", "length_offset", "limit_offset",
+    "AFTER_RESET", "CAUSES", "CAUSE_MEANING", "COUNTERS", "COUNTER_BITS", "COUNTER_MEANING", "CSR_BITS", "FAULT_BITS",
+    "FAULT_SHIFT", "IDENTITY", "READABLE", "TRAFFIC", "TRAFFIC_MEANING", "WATCHDOG_CYCLES", "WRITABLE", "Control",
+    "Csr", "Status", "base_offset", "counter_offset", "length_offset", "limit_offset",
 ]
 
 CSR_BITS = 12
 """Address bits of the register block (4 KiB)."""
 FAULT_SHIFT = 8
 """``STATUS`` bits 8..11: the fault code (index into ``gemmule.resolve.FAULTS``)."""
+FAULT_BITS = 4
+"""Bits of the fault code in ``STATUS``."""
+IDENTITY = 0x474D4C01
+"""What ``IDENTITY`` reads: the letters GML, and version 1 of this map of registers."""
 
 
 CAUSES = ("busy", "dram", "empty", "waiting", "ports")
@@ -35,9 +41,23 @@ TRAFFIC = (
     "program_bytes", "load_bytes", "store_bytes", "program_bursts", "load_bursts", "store_bursts",
 )
 """What crossed the DRAM bus: whole beats in bytes, and bursts."""
+TRAFFIC_MEANING = {
+    "program_bytes": "bytes of whole bus beats that fetch requested for commands",
+    "load_bytes": "bytes of whole bus beats that the load unit requested",
+    "store_bytes": "bytes of whole bus beats that the store unit sent",
+    "program_bursts": "read bursts of fetch",
+    "load_bursts": "read bursts of the load unit",
+    "store_bursts": "write bursts of the store unit",
+}
+"""A read counts when its request is accepted, a write when it is sent."""
 COUNTERS = tuple(
     f"{unit.label}_{cause}" for unit in Unit for cause in CAUSES) + TRAFFIC
 """Performance counters in the order of their registers."""
+COUNTER_MEANING = {
+    f"{unit.label}_{cause}": f"{unit.label}: cycles in which {CAUSE_MEANING[cause]}"
+    for unit in Unit for cause in CAUSES
+} | TRAFFIC_MEANING
+"""What each counter counts, in the order of :data:`COUNTERS`."""
 COUNTER_BITS = 48
 WATCHDOG_CYCLES = 1 << 20
 """Value of ``WATCHDOG`` after power-up."""
@@ -59,6 +79,10 @@ class Csr(IntEnum):
     """Cycles without a bus transfer, while one is due, after which the launch ends with a fault; 0: never."""
     FAULT_PLACE = 0x028
     """Place in the image of the command that faulted."""
+    IDENTITY = 0x02C
+    """Reads :data:`IDENTITY`."""
+    CONFIGURATION = 0x030
+    """Reads ``gemmule.config.Config.identity``: programs compiled for another one do not run here."""
     LENGTH0 = 0x040
     BASE_LO = 0x100
     BASE_HI = 0x104
@@ -66,6 +90,18 @@ class Csr(IntEnum):
     LIMIT_HI = 0x204
     COUNTER_LO = 0x300
     COUNTER_HI = 0x304
+
+
+WRITABLE = frozenset({
+    Csr.CONTROL, Csr.IRQ_CLEAR, Csr.PROGRAM_LO, Csr.PROGRAM_HI, Csr.PROGRAM_COMMANDS, Csr.WATCHDOG, Csr.LENGTH0,
+    Csr.BASE_LO, Csr.BASE_HI, Csr.LIMIT_LO, Csr.LIMIT_HI,
+})
+"""Registers that take writes; the others ignore them."""
+READABLE = frozenset(Csr) - {Csr.CONTROL, Csr.IRQ_CLEAR}
+"""Registers that show something; the others read 0."""
+AFTER_RESET = dict.fromkeys(Csr, 0) | {Csr.WATCHDOG: WATCHDOG_CYCLES, Csr.IDENTITY: IDENTITY}
+"""What a register reads after a hardware reset; ``CONFIGURATION`` reads the device's. Bases, limits and lengths are
+memories: this is their value after power-up."""
 
 
 class Control(IntFlag):

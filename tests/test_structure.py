@@ -18,7 +18,7 @@ COMPILER = ("errors", "layout", "place", "sources", "ir", "files", "importers", 
             "program", "listing", "passes", "mapping", "programs", "compile", "search", "kept")
 """Rooms and files of ``compiler``, from the lowest on: one imports those before it, and itself."""
 SW = ("errors", "limits", "text", "step", "kv", "device", "datastore", "models", "decoding", "prompts", "workloads",
-      "records", "benches", "serving", "reports", "sweeps", "studies", "commands", "cli", "pages", "training")
+      "records", "benches", "serving", "reports", "sweeps", "studies", "driver", "commands", "cli", "pages", "training")
 """The same of ``sw``."""
 MOST_FILES = 18
 """Of a folder of ``compiler`` or ``sw``: more are a corridor."""

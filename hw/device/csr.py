@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import reduce
 from operator import or_
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -147,6 +147,7 @@ class CsrBlock(wiring.Component):
             Csr.CYCLES: self.cycles, Csr.CYCLES_HI: self.cycles[WORD:],
             Csr.PROGRAM_LO: self.program, Csr.PROGRAM_HI: self.program[WORD:],
             Csr.PROGRAM_COMMANDS: self.commands, Csr.WATCHDOG: self.watchdog,
+            Csr.IDENTITY: Const(csr.IDENTITY, WORD), Csr.CONFIGURATION: Const(self.config.identity, WORD),
         }.items():
             show(where, register)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from gemmule.config import Config
-from gemmule.csr import COUNTERS, FAULT_SHIFT, WATCHDOG_CYCLES, Control, Csr, Status, counter_offset
+from gemmule.csr import COUNTERS, FAULT_SHIFT, IDENTITY, WATCHDOG_CYCLES, Control, Csr, Status, counter_offset
 from gemmule.isa import COMMAND_BYTES, NUM_BASES, NUM_LENGTHS
 from gemmule.sim.mutants.recorded import MARGIN, Check
 from gemmule.sim.mutants.setup import Setup, first_of, launch_of, wanted
@@ -52,7 +52,8 @@ def registers(setup: Setup, rtl: RtlDevice) -> str:
         rtl.write_register(where, value, strobe)
 
     def compare() -> str:
-        fixed = {int(Csr.LENGTH0): 0xFFFF} | dict.fromkeys((
+        fixed = {int(Csr.LENGTH0): 0xFFFF, int(Csr.IDENTITY): IDENTITY,
+                 int(Csr.CONFIGURATION): setup.config.identity} | dict.fromkeys((
             int(Csr.CONTROL), *map(int, READ_ONLY), int(Csr.IRQ_CLEAR), 0x028, 0x03C, 0x080, 0x0FC,
             Csr.COUNTER_LO + 8 * len(COUNTERS), 0x400, 0x800, 0xA14, 0xFFC), 0)
         return _different(held | fixed, rtl)
@@ -86,7 +87,7 @@ def offsets(setup: Setup, rtl: RtlDevice) -> str:
     rtl.start()
     rtl.wait(rtl.watchdog)
     held = {at: draw.getrandbits(32) & mask for at, mask in masks.items()}
-    known = {int(Csr.LENGTH0), *map(int, READ_ONLY),
+    known = {int(Csr.LENGTH0), int(Csr.IDENTITY), int(Csr.CONFIGURATION), *map(int, READ_ONLY),
              *(counter_offset(name) + half for name in COUNTERS for half in (0, 4))}
     rtl.steps([("write", at, value) for at, value in held.items()])
     kept = dict(zip(known, rtl.steps([("read", at) for at in known]), strict=True))

@@ -21,6 +21,7 @@ from gemmule.io.locks import Lock, acquire, exclusive
 from gemmule.io.progress import say, working
 from gemmule.sim.rtl.verilate import (
     ARGUMENTS,
+    C_FLAGS,
     COUNTED,
     COUNTING,
     FLAGS,
@@ -118,7 +119,7 @@ def _duration(size: int, twice: bool) -> str:
 
 def build(sources: Sequence[Path], top: str, parameters: Mapping[str, int], *, name: str = "sim",
           waves: bool = False, train: Callable[[Build], None] | None = None,
-          macros: Mapping[str, str] | None = None) -> Build:
+          macros: Mapping[str, str] | None = None, host: Sequence[tuple[Path, bytes]] = ()) -> Build:
     """Return the simulator of ``top`` with integer ``parameters`` and defined ``macros``, building it if need be.
 
     The folder is keyed by the sources' bytes, parameters, macros, flags, tool versions and machine. A build appears
@@ -127,6 +128,8 @@ def build(sources: Sequence[Path], top: str, parameters: Mapping[str, int], *, n
 
     ``train`` runs a first build on something typical; the second one is compiled for what that did
     (profile-guided optimisation). It behaves the same and has a folder of its own. Not with ``waves``.
+
+    ``host``: files of a program in C and C++ that drives the simulator, as (name, text); by default cocotb does.
 
     Raises:
         BuildError: a tool is missing or Verilator or the compiler failed.
@@ -138,8 +141,10 @@ def build(sources: Sequence[Path], top: str, parameters: Mapping[str, int], *, n
     texts = [(Path(source), Path(source).read_bytes()) for source in sources]
     key = fingerprint([
         *(text for _, text in texts), *(header.read_bytes() for header in FST_HEADERS if waves),
+        *(part for path, text in host for part in (path.name.encode(), text)),
         repr((top, sorted(parameters.items()), sorted(defined.items()), ARGUMENTS, WAVE_ARGUMENTS if waves else (),
-              flags, version("verilator"), version("cocotb"), platform.machine(), platform.libc_ver())).encode(),
+              flags, version("verilator"), version("cocotb"), platform.machine(), platform.libc_ver(),
+              *(C_FLAGS if host else ()))).encode(),
     ])
     final = build_root() / f"{name}-{key}"
     sweep_builds()
@@ -149,7 +154,7 @@ def build(sources: Sequence[Path], top: str, parameters: Mapping[str, int], *, n
 
     def make(folder: Path, flags: Sequence[str]) -> None:
         try:
-            verilate(texts, top, parameters, defined, flags, folder, folder / LOG, waves=waves)
+            verilate(texts, top, parameters, defined, flags, folder, folder / LOG, waves=waves, host=host)
         except BuildError as error:
             kept = keep_log(folder / LOG, f"build-{name}")
             where = f"the log is {kept}" if kept else "the log could not be kept"

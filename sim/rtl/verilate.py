@@ -23,8 +23,8 @@ from gemmule.io.cache import CacheError, cache_root
 from gemmule.sim.errors import SimulationError
 from gemmule.sim.rtl.runtime import keep_runtime, take_runtime
 
-__all__ = ["ARGUMENTS", "COUNTED", "COUNTING", "FLAGS", "WAVE_ARGUMENTS", "WAVE_FLAGS", "BuildError", "Source",
-           "check_tools", "verilate"]
+__all__ = ["ARGUMENTS", "COUNTED", "COUNTING", "C_FLAGS", "FLAGS", "WAVE_ARGUMENTS", "WAVE_FLAGS", "BuildError",
+           "Source", "check_tools", "verilate"]
 
 ARGUMENTS = (
     "-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert", "-Wno-fatal", "-Wno-lint",
@@ -40,6 +40,8 @@ COUNTING = ("CFG_CXXFLAGS_PCH_I=-include", "OPT_FAST=-O2 -fprofile-generate", "O
 COUNTED = ("CFG_CXXFLAGS_PCH_I=-include", "OPT_FAST=-O2 -fprofile-use", "OPT_GLOBAL=-O2", "OPT_SLOW=-O0")
 # A build with tracing runs one program: its compile time counts more.
 WAVE_FLAGS = ("CFG_CXXFLAGS_PCH_I=-include", "OPT_FAST=-O0", "OPT_GLOBAL=-O1", "OPT_SLOW=-O0", "LDFLAGS=-L.")
+C_FLAGS = ("-std=c99", "-O2", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-pedantic", "-ffreestanding")
+"""Of programs in C that drive a simulator."""
 TOOLS = ("make", "g++")
 
 Source = tuple[Path, bytes]
@@ -95,6 +97,29 @@ def _place(sources: Sequence[Source], folder: Path) -> dict[str, Path]:
     return placed
 
 
+def _cocotb(folder: Path) -> list[str]:
+    """Arguments of Verilator where cocotb drives the simulator; what they name is put into ``folder``."""
+    import cocotb_tools.config as cocotb
+
+    (folder / "libraries").unlink(missing_ok=True)
+    (folder / "libraries").symlink_to(Path(cocotb.libs_dir))
+    shutil.copyfile(Path(cocotb.share_dir) / "lib" / "verilator" / "verilator.cpp", folder / "verilator.cpp")
+    return ["--vpi", "-LDFLAGS", "-Llibraries -lcocotbvpi_verilator", "verilator.cpp"]
+
+
+def _hosted(host: Sequence[Source], folder: Path, log: Path) -> list[str]:
+    """The same where a program in C and C++ drives it, which is put into ``folder``, its C compiled."""
+    (folder / "host").mkdir(exist_ok=True)
+    for path, text in host:
+        (folder / "host" / path.name).write_bytes(text)
+    names = [path.name for path, _ in host]
+    for name in names:
+        if name.endswith(".c"):  # errors of the C++ side pass through it
+            _run(["gcc", *C_FLAGS, "-fexceptions", "-c", f"host/{name}", "-o", f"{name}.o"], folder, os.environ, log)
+    return ["-CFLAGS", "-I.", *(f"host/{name}" for name in names if name.endswith(".cpp")),
+            *(f"{name}.o" for name in names if name.endswith(".c"))]
+
+
 def _why(log: Path, error: Exception) -> str:
     """The first error that the log names, with what failed."""
     text = log.read_text(encoding="utf-8", errors="replace")
@@ -106,21 +131,19 @@ def _why(log: Path, error: Exception) -> str:
 
 
 def verilate(sources: Sequence[Source], top: str, parameters: Mapping[str, int], macros: Mapping[str, str],
-             flags: Sequence[str], folder: Path, log: Path, *, waves: bool) -> None:
+             flags: Sequence[str], folder: Path, log: Path, *, waves: bool, host: Sequence[Source] = ()) -> None:
     """Build ``folder / top`` and whatever Verilator and make leave beside it.
+
+    ``host``: a program in C99 and C++, with its headers, that drives it; by default cocotb does.
 
     Raises:
         BuildError: Verilator or the compiler failed; with the first error of the log.
         CacheError: there is no space left.
     """
-    import cocotb_tools.config as cocotb
-
     placed = _place(sources, folder)
-    for name, target in (("verilator", verilator.root()), ("libraries", Path(cocotb.libs_dir)),
-                         ("python", Path(sys.executable))):
+    for name, target in (("verilator", verilator.root()), ("python", Path(sys.executable))):
         (folder / name).unlink(missing_ok=True)
         (folder / name).symlink_to(target)
-    shutil.copyfile(Path(cocotb.share_dir) / "lib" / "verilator" / "verilator.cpp", folder / "verilator.cpp")
     if waves:  # where compiler and linker look first: instead of two libraries that may not be installed
         for header in FST_HEADERS:
             shutil.copyfile(header, folder / header.name)
@@ -131,12 +154,12 @@ def verilate(sources: Sequence[Source], top: str, parameters: Mapping[str, int],
     try:
         # Without --public-flat-rw, which costs a factor of four: the testbench marks its ports public itself. Where
         # the libraries lie is said when the simulator starts: a build serves more than one environment.
-        _run([*verilator.command("verilator"), "-cc", "--exe", "-Mdir", ".", "--top-module", top, "--vpi",
-              "--prefix", "Vtop", "-o", top, "-LDFLAGS", "-Llibraries -lcocotbvpi_verilator",
-              *(WAVE_ARGUMENTS if waves else ()), *ARGUMENTS,
+        driver = _hosted(host, folder, log) if host else _cocotb(folder)
+        _run([*verilator.command("verilator"), "-cc", "--exe", "-Mdir", ".", "--top-module", top,
+              "--prefix", "Vtop", "-o", top, *(WAVE_ARGUMENTS if waves else ()), *ARGUMENTS,
               *(f"-D{name}={value}" for name, value in macros.items()),
               *(f"-G{name}={value}" for name, value in parameters.items()),
-              "verilator.cpp", *placed], folder, environment, log)
+              *driver, *placed], folder, environment, log)
         take_runtime(folder, flags)
         # Verilator's makefile would refuse a CURDIR with a space.
         _run(["make", "-j", str(len(os.sched_getaffinity(0))), "-f", "Vtop.mk", "CURDIR=.", "PYTHON3=./python",

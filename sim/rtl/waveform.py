@@ -92,19 +92,20 @@ def layout(signals: Mapping[str, str], file: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def record_waveform(case: Launch, config: Config, timing: Timing | None = None) -> Waveform:
+def record_waveform(case: Launch, config: Config, timing: Timing | None = None, *,
+                    path: Path | None = None) -> Waveform:
     """Run a case on RTL built with tracing (the first time this takes a minute or more).
 
-    The files lie in ``build/waves`` below the working folder, named after configuration, program and seed. The device
-    starts from reset, so what earlier launches left in its memories is not there.
+    The layout lies beside the waveform ``path``, by default in ``build/waves`` below the working folder, named after
+    configuration, program and seed. The device starts from reset, so what earlier launches left in its memories is not
+    there.
 
     Raises:
         OSError: the folder cannot be written.
     """
-    folder = WAVES.absolute()
-    folder.mkdir(parents=True, exist_ok=True)
-    name = f"{config.name}-{case.name.replace(' ', '-')}-{case.seed}"
-    done = Waveform(folder / f"{name}.fst", folder / f"{name}.gtkw")
+    path = (path or WAVES / f"{config.name}-{case.name.replace(' ', '-')}-{case.seed}.fst").absolute()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    done = Waveform(path, path.with_suffix(".gtkw"))
     with RtlDevice(config, timing, waves=True) as rtl:
         rtl.load(case)
         with contextlib.suppress(RtlError):  # a hang or a broken AXI rule is what the waveform is to show
@@ -112,7 +113,7 @@ def record_waveform(case: Launch, config: Config, timing: Timing | None = None) 
     try:
         dump = rtl.folder / "dump.fst"
         text = layout(signals_of(dump), done.path.name)
-        part = done.path.with_name(f".{name}.part")
+        part = done.path.with_name(f".{path.stem}.part")
         shutil.move(dump, part)  # often from another file system: it appears whole
         part.replace(done.path)
         write_atomically(done.layout, text)

@@ -14,7 +14,9 @@ __all__ = ["FOLDERS", "Folder", "code_map_page", "files_of", "first_line"]
 ROOT = Path(__file__).resolve().parents[2]
 SENTENCE = re.compile(r"(?<=[^A-Z])[.] (?=[A-Z`])")
 """Where one ends and the next begins; not behind "et al." and a year."""
-SUFFIXES = (".py", ".sv", ".h", ".vlt", ".yaml", ".safetensors", ".json", ".html")
+C_FILES = (".h", ".hpp", ".c", ".cpp", ".S", ".ld")
+LICENCE = "SPDX-License-Identifier"
+SUFFIXES = (".py", ".sv", *C_FILES, ".vlt", ".yaml", ".safetensors", ".json", ".html")
 
 
 @dataclass(frozen=True)
@@ -102,10 +104,15 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
         Folder("sw", ("cli", "step", "limits", "errors")),
         Folder("sw/commands", ("generate", "bench", "serve", "tree", "report", "import_", "compile_", "run", "prune",
                                "sweep", "study", "info", "disasm", "datastore", "cache")),
-        Folder("sw/commands/rtl", ("cosim", "fuzz", "mutate", "formal", "verilog", "synth")),
+        Folder("sw/commands/rtl", ("cosim", "fuzz", "mutate", "formal", "verilog", "header", "driver", "synth")),
         Folder("sw/commands/runs", ("model", "arch")),
         Folder("sw/commands/shared", ("group", "common", "texts", "method_options", "sampling", "decode", "search",
                                       "earlier")),
+        Folder("sw/driver", ("header", "decoder", "decoder_image", "export", "bench", "soc_run")),
+        Folder("sw/driver/c", ("gemmule_driver", "gemmule_decoder", "gemmule_dram", "gemmule_bench"),
+               "The bare-metal driver in C99, and its testbench in C++."),
+        Folder("sw/driver/soc", ("soc", "start", "soc_main", "soc_bench"),
+               "A system with a RISC-V core: hardware, firmware, testbench."),
         Folder("sw/text", ("tokens", "byte_level", "chat", "detokenize", "stream", "corpus")),
         Folder("sw/kv", ("text", "contiguous", "paged", "pruning", "selected", "chosen_pages", "parts")),
         Folder("sw/device", ("backends", "runtime", "ahead", "forward", "pieces", "answers", "slots", "interpreted",
@@ -220,7 +227,7 @@ and so on.
 
 def first_line(path: Path) -> str:
     """What a file says of itself: the first paragraph of its docstring or comment, one line."""
-    if path.suffix not in (".py", ".sv", ".h", ".vlt", ".yaml", ".html"):
+    if path.suffix not in (".py", ".sv", *C_FILES, ".vlt", ".yaml", ".html"):
         return ""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".py":
@@ -229,12 +236,14 @@ def first_line(path: Path) -> str:
     elif path.suffix == ".html":
         said = text.partition("{# ")[2].partition(" #}")[0]
     else:
-        head = []
+        head: list[str] = []
         for line in text.splitlines():
-            mark = next((mark for mark in ("//", "#") if line.startswith(mark)), "")
-            if not mark or not line.strip("/# "):
+            mark = next((mark for mark in ("//", "#", "/*", " *") if line.startswith(mark)), "")
+            if mark and not head and (LICENCE in line or not line.strip("/#* ")):
+                continue  # above what the file says of itself
+            if not mark or not line.strip("/#* "):
                 break
-            head.append(line.strip("/# "))
+            head.append(line.strip("/#* "))
         said = " ".join(head)
     said = " ".join(said.split()).replace("``", "`").replace("|", "\\|")
     return SENTENCE.split(said)[0].rstrip(".:") if said else ""

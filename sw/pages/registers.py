@@ -6,14 +6,18 @@ from amaranth.hdl import Shape
 
 from gemmule import csr
 from gemmule.csr import (
+    AFTER_RESET,
     CAUSE_MEANING,
     CAUSES,
     COUNTER_BITS,
+    COUNTER_MEANING,
     COUNTERS,
     CSR_BITS,
+    FAULT_BITS,
     FAULT_SHIFT,
-    TRAFFIC,
-    WATCHDOG_CYCLES,
+    IDENTITY,
+    READABLE,
+    WRITABLE,
     Control,
     Csr,
 )
@@ -25,36 +29,39 @@ from gemmule.sw.reports.markdown import wrapped
 __all__ = ["FAULT_MEANING", "REGISTERS", "registers_page"]
 
 _WORD = 32
-REGISTERS: dict[Csr, tuple[str, str, str, str]] = {
-    # bits (a member of the RTL's register block, or text), access, after power-up, meaning
-    Csr.CONTROL: ("bits below", "write", "reads 0", "actions, see below"),
-    Csr.STATUS: ("bits below", "read", "0", "busy, done and the fault code, see below"),
-    Csr.FAULT_INDEX: ("index", "read", "0", "index of the faulting command, counted from 0 in execution order, "
-                      "including control and repeated commands; for bus faults: commands that have left resolve"),
-    Csr.CYCLES: ("cycles", "read", "0", "cycles of the launch: the number of the cycle in which the interrupt rose, "
+REGISTERS: dict[Csr, tuple[str, str]] = {
+    # bits (a member of the RTL's register block, or text), meaning
+    Csr.CONTROL: ("bits below", "actions, see below"),
+    Csr.STATUS: ("bits below", "busy, done and the fault code, see below"),
+    Csr.FAULT_INDEX: ("index", "index of the faulting command, counted from 0 in execution order, including control "
+                      "and repeated commands; for bus faults: commands that have left resolve"),
+    Csr.CYCLES: ("cycles", "cycles of the launch: the number of the cycle in which the interrupt rose, "
                  "or of the current one"),
-    Csr.CYCLES_HI: ("cycles", "read", "0", "its upper half"),
-    Csr.PROGRAM_LO: ("program", "read, write", "0", f"DRAM address of the first command, a multiple of "
+    Csr.CYCLES_HI: ("cycles", "its upper half"),
+    Csr.PROGRAM_LO: ("program", f"DRAM address of the first command, a multiple of "
                      f"{COMMAND_BYTES}"),
-    Csr.PROGRAM_HI: ("program", "read, write", "0", "its upper half"),
-    Csr.PROGRAM_COMMANDS: ("commands", "read, write", "0", f"length of the program, in commands of {COMMAND_BYTES} "
+    Csr.PROGRAM_HI: ("program", "its upper half"),
+    Csr.PROGRAM_COMMANDS: ("commands", f"length of the program, in commands of {COMMAND_BYTES} "
                            "bytes"),
-    Csr.IRQ_CLEAR: ("1 bit", "write", "reads 0", "1 lowers the interrupt"),
-    Csr.WATCHDOG: ("watchdog", "read, write", f"{WATCHDOG_CYCLES:,}", "cycles without a bus transfer, while one is "
+    Csr.IRQ_CLEAR: ("1 bit", "1 lowers the interrupt"),
+    Csr.WATCHDOG: ("watchdog", "cycles without a bus transfer, while one is "
                    "due, after which the launch ends with a fault; 0: never"),
-    Csr.FAULT_PLACE: ("24", "read", "0", "place in the image, counted from 0, of the command that `FAULT_INDEX` "
+    Csr.FAULT_PLACE: ("24", "place in the image, counted from 0, of the command that `FAULT_INDEX` "
                       "counts (bus faults: if it has been taken into resolve, else of the next one); "
                       "without bodies, usually the same number"),
-    Csr.LENGTH0: ("length", "read, write", "0", f"length registers 0 to {NUM_LENGTHS - 1}, 4 bytes apart; number 0 "
+    Csr.IDENTITY: ("32", "the letters GML, and version 1 of this map of registers"),
+    Csr.CONFIGURATION: ("32", "which configuration the RTL was made from, but for name, host and the DRAM's timing: a "
+                        "program compiled for another one does not run here (`gemmule header` has the number)"),
+    Csr.LENGTH0: ("length", f"length registers 0 to {NUM_LENGTHS - 1}, 4 bytes apart; number 0 "
                   f"reads {MAX_LENGTH} and ignores writes"),
-    Csr.BASE_LO: ("base", "read, write", "0", f"base registers 0 to {NUM_BASES - 1}, 8 bytes apart: DRAM addresses, "
+    Csr.BASE_LO: ("base", f"base registers 0 to {NUM_BASES - 1}, 8 bytes apart: DRAM addresses, "
                   "bytes"),
-    Csr.BASE_HI: ("base", "read, write", "0", "their upper halves"),
-    Csr.LIMIT_LO: ("limit", "read, write", "0", f"limit registers 0 to {NUM_BASES - 1}, 8 bytes apart: bytes from the "
+    Csr.BASE_HI: ("base", "their upper halves"),
+    Csr.LIMIT_LO: ("limit", f"limit registers 0 to {NUM_BASES - 1}, 8 bytes apart: bytes from the "
                    "base that commands may touch"),
-    Csr.LIMIT_HI: ("limit", "read, write", "0", "their upper halves"),
-    Csr.COUNTER_LO: ("counter", "read", "0", f"performance counters 0 to {len(COUNTERS) - 1}, 8 bytes apart"),
-    Csr.COUNTER_HI: ("counter", "read", "0", "their upper halves"),
+    Csr.LIMIT_HI: ("limit", "their upper halves"),
+    Csr.COUNTER_LO: ("counter", f"performance counters 0 to {len(COUNTERS) - 1}, 8 bytes apart"),
+    Csr.COUNTER_HI: ("counter", "their upper halves"),
 }
 FAULT_MEANING = {
     "none": ("no fault", ""),
@@ -125,6 +132,19 @@ fault, fetch may still await commands that it requested in advance: start again,
 """
 
 
+def _access(register: Csr) -> str:
+    return ", ".join(["read"] * (register in READABLE) + ["write"] * (register in WRITABLE))
+
+
+def _after_reset(register: Csr) -> str:
+    if register not in READABLE:
+        return "reads 0"
+    if register is Csr.CONFIGURATION:
+        return "its number"
+    value = AFTER_RESET[register]
+    return f"0x{value:08x}" if value == IDENTITY else f"{value:,}"
+
+
 def registers_page() -> str:
     """The page."""
     members = ports_of_block("csr", "base")
@@ -140,9 +160,9 @@ def registers_page() -> str:
 
     lines = [INTRO, "| offset | register | bits | access | after reset | meaning |", "|---|---|---|---|---|---|"]
     for register in Csr:
-        name, access, initial, meaning = REGISTERS[register]
-        lines.append(f"| 0x{register.value:03x} | `{register.name}` | {bits(name, register)} | {access} | {initial} | "
-                     f"{meaning} |")
+        name, meaning = REGISTERS[register]
+        lines.append(f"| 0x{register.value:03x} | `{register.name}` | {bits(name, register)} | {_access(register)} | "
+                     f"{_after_reset(register)} | {meaning} |")
     lines += [
         "", "## `CONTROL`", "", "| bit | name | writing 1 |", "|---|---|---|",
         f"| {Control.START.bit_length() - 1} | `START` | starts the program |",
@@ -151,7 +171,7 @@ def registers_page() -> str:
         "", "## `STATUS`", "", "| bits | name | meaning |", "|---|---|---|",
         f"| {csr.Status.BUSY.bit_length() - 1} | `BUSY` | from the start request to the end of the launch |",
         f"| {csr.Status.DONE.bit_length() - 1} | `DONE` | from the end of a launch to the next start |",
-        f"| {FAULT_SHIFT + 3}:{FAULT_SHIFT} | fault | code of the first fault of the launch |",
+        f"| {FAULT_SHIFT + FAULT_BITS - 1}:{FAULT_SHIFT} | fault | code of the first fault of the launch |",
         "", SEQUENCE, "## Faults", "", "| code | fault | means | found by |", "|---|---|---|---|",
     ]
     lines += [f"| {code} | {name} | {FAULT_MEANING[name][0]} | {FAULT_MEANING[name][1] or '-'} |"
@@ -161,11 +181,13 @@ def registers_page() -> str:
         "fault, and what the compiler and the verifier say before it can happen: [limits.md](limits.md).", "",
         "## Counters", "",
         f"{len(COUNTERS)} counters of {COUNTER_BITS} bits, of the last launch: for each unit the cycles of each cause, "
-        "which add up to the launch's cycles, then the traffic. Exact rules: [timing.md](timing.md), section Counters.",
+        "then the traffic. Every cycle of a launch has one cause for each unit, so a unit's causes add up to `CYCLES`: "
+        "divided by it, they are shares of 100 %. A cause is tested in the order of this table. Exact rules: "
+        "[timing.md](timing.md), section Counters; reading them in C: [driver.md](driver.md).",
         "", "| cause | cycles of a unit in which |", "|---|---|",
         *(f"| {cause} | {CAUSE_MEANING[cause]} |" for cause in CAUSES), "",
-        "| offset | counter |", "|---|---|",
-        *(f"| 0x{csr.counter_offset(name):03x} | `{name}` |" for name in COUNTERS), "",
-        f"Traffic ({', '.join(f'`{name}`' for name in TRAFFIC)}) counts whole beats and bursts.",
+        "| offset | counter | counts |", "|---|---|---|",
+        *(f"| 0x{csr.counter_offset(name):03x} | `{name}` | {COUNTER_MEANING[name]} |" for name in COUNTERS), "",
+        "A read counts when its request is accepted, a write when it is sent; bytes are those of whole beats.",
     ]
     return wrapped("\n".join(lines) + "\n")

@@ -19,8 +19,10 @@ from gemmule.sw.records.tools import (
     Cosim,
     DatastoreOutput,
     Disasm,
+    Driver,
     Formal,
     Fuzz,
+    Header,
     Mutate,
     Synth,
     Verilog,
@@ -42,8 +44,9 @@ RECORDS: dict[str, type[Record]] = {
     "generate": Generate, "bench": Bench, "serve": Serve, "search": Search, "prune": Prune, "tree": TreeShape,
     "import": Import, "compile": CompileModel,
     "run-gemm": RunGemm, "run-model": RunModel, "run-arch": RunArch, "sweep": SweepOutput, "study": StudyOutput,
-    "info": Info, "cosim": Cosim, "fuzz": Fuzz, "mutate": Mutate, "formal": Formal, "verilog": Verilog, "synth": Synth,
-    "disasm": Disasm, "datastore": DatastoreOutput, "cache-show": CacheShow, "cache-clear": CacheClear,
+    "info": Info, "cosim": Cosim, "fuzz": Fuzz, "mutate": Mutate, "formal": Formal, "verilog": Verilog,
+    "header": Header, "driver": Driver, "synth": Synth, "disasm": Disasm, "datastore": DatastoreOutput,
+    "cache-show": CacheShow, "cache-clear": CacheClear,
 }
 """Models by command. A changed name or meaning of a field needs a new version of the schema."""
 VERSION = 1

@@ -8,8 +8,8 @@ from pydantic import BaseModel, Field
 
 from gemmule.sw.records.record import Record
 
-__all__ = ["CacheClear", "CacheShow", "Cosim", "DatastoreOutput", "Disasm", "Formal", "Fuzz", "Mutate", "Synth",
-           "Verilog"]
+__all__ = ["CacheClear", "CacheShow", "Cosim", "DatastoreOutput", "Disasm", "Driver", "Formal", "Fuzz", "Header",
+           "Mutate", "Synth", "Verilog"]
 
 
 class Cosim(Record):
@@ -25,6 +25,7 @@ class Cosim(Record):
     counter_differences: int
     waveform: str | None = Field(description="path of the waveform, an FST file")
     layout: str | None = Field(description="path of the signal list for GTKWave")
+    trace: str | None = Field(None, description="path of the RTL run's trace, for ui.perfetto.dev")
 
 
 class Fuzz(Record):
@@ -124,6 +125,55 @@ class Verilog(Record):
     manifest: str
     bytes: int = Field(description="size of all files")
     lint: Literal["clean"] | None
+
+
+class Header(Record):
+    """`gemmule header`: the C header."""
+
+    path: str
+    bytes: int
+    constants: int
+    configuration: int = Field(description="what the register CONFIGURATION reads")
+
+
+class DriverRun(BaseModel):
+    """The driver in C on the Verilog."""
+
+    wait: Literal["irq", "poll"]
+    tokens: list[int]
+    launches: int
+    device_cycles: int = Field(description="of all launches, as the device counts them")
+    host_cycles: int = Field(description="further cycles of the clock: register accesses, polling, reset")
+    last_launch: dict[str, int] = Field(description="its cycles and counters")
+
+
+class SystemRun(BaseModel):
+    """The driver as firmware of the small system."""
+
+    tokens: list[int] = Field(description="printed on the UART")
+    launches: int
+    device_cycles: int = Field(description="of all launches, as the device counts them")
+    host_cycles: int = Field(description="further cycles of the clock: the core's boot, copies, registers and printing")
+    interrupts: int = Field(description="that the core took")
+
+
+class Driver(Record):
+    """`gemmule driver`: a decoder for a host in C, and with --run and --soc its runs."""
+
+    model: str
+    network: Literal["target", "draft"]
+    answers: Literal["tokens", "logits"]
+    prompt_tokens: int
+    files: list[str] = Field(description="what was written; the last one is the image")
+    image_bytes: int
+    runs: list[DriverRun] | None
+    soc: SystemRun | None
+    backend: str | None = Field(description="what the runs are compared with; tokens to launches are its")
+    tokens: list[int] | None
+    text: str | None
+    device_cycles: int | None
+    launches: int | None
+    equal: bool | None = Field(description="all runs have these tokens, launches and device cycles")
 
 
 class SynthArea(BaseModel):

@@ -89,6 +89,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     (["run", "gem"], "No such command 'gem'. Did you mean 'gemm'"),
     (["disasm", "--jsn", "a"], "No such option: --jsn"),
     (["disasm", "nothing.bin"], "PROGRAM must be a file, target, draft or MxKxN"),
+    (["cosim", "--wave", "a.vcd"], "--wave must name a file that ends in .fst, not 'a.vcd'"),
     (["cosim", "conv"], "PROGRAM must be gemm, target or draft, not 'conv'"),
     (["cosim", "target", "--rows", "99"], "--rows must be from 1 to 16"),
     (["fuzz", "--programs", "0"], "--programs must be from 1 to 1000000, not 0"),

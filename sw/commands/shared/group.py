@@ -31,6 +31,8 @@ COMMANDS = {
     "mutate": "Plant faults in the RTL; count those that are detected.",
     "formal": "Prove properties of the RTL's units; find planted faults.",
     "verilog": "Write the device, or one unit, as Verilog.",
+    "header": "Write a device's registers and commands as a C header.",
+    "driver": "Write a decoder for a host in C; run it on the Verilog.",
     "synth": "Synthesise the RTL for an FPGA, place and route it.",
     "disasm": "List a compiled program or a program image.",
     "report": "Make a page with figures from a --json file.",
@@ -40,7 +42,7 @@ COMMANDS = {
 """Every command and its line in the list of commands. ``gemmule.sw.commands.NAME``, or ``.rtl.NAME`` of :data:`RTL`,
 has a function, or a Typer application, of that name (a ``_`` behind a keyword or a function of Python's); what it needs
 to run it imports when it runs, so that its help is quick."""
-RTL = ("cosim", "fuzz", "mutate", "formal", "verilog", "synth")
+RTL = ("cosim", "fuzz", "mutate", "formal", "verilog", "header", "driver", "synth")
 """Commands about the RTL itself."""
 
 

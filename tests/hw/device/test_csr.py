@@ -6,7 +6,17 @@ import pytest
 from amaranth.sim import Simulator
 
 from gemmule.config import Config
-from gemmule.csr import COUNTERS, Csr, base_offset, counter_offset, length_offset, limit_offset
+from gemmule.csr import (
+    AFTER_RESET,
+    COUNTERS,
+    READABLE,
+    WRITABLE,
+    Csr,
+    base_offset,
+    counter_offset,
+    length_offset,
+    limit_offset,
+)
 from gemmule.hw.device.csr import CsrBlock
 
 from ..bench import run_bench
@@ -200,3 +210,24 @@ def test_actions_are_single_pulses() -> None:
     sim.add_testbench(bench)
     sim.run_until(1e-3)
     assert tuple(counts.values()) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("config", [Config(), Config(dim=8, bus_bytes=8, address_bits=40)])
+def test_what_registers_read_after_reset_and_which_take_writes(config: Config) -> None:
+    """The tables of the contract; the identity is a constant."""
+    dut = CsrBlock(config=config)
+    expected = AFTER_RESET | {Csr.CONFIGURATION: config.identity, Csr.LENGTH0: 65535}  # number 0 reads all ones
+    assert expected[Csr.IDENTITY] == int.from_bytes(b"GML\1")
+
+    async def bench(ctx):
+        host = Host(dut, random.Random(1))
+        for register in Csr:
+            assert await host.read(ctx, register) == (expected[register] if register in READABLE else 0), register
+        for register in Csr:
+            await host.write(ctx, register, 0x0A0A0A0A if register not in (Csr.CONTROL, Csr.IRQ_CLEAR) else 0)
+        changed = {register for register in Csr if await host.read(ctx, register) != (
+            expected[register] if register in READABLE else 0)}
+        upper = {register for register in WRITABLE if register.name.endswith("_HI") and config.address_bits == 32}
+        assert changed == WRITABLE - {Csr.CONTROL, Csr.IRQ_CLEAR, Csr.LENGTH0} - upper
+
+    run_bench(dut, bench)
