@@ -10,7 +10,6 @@ import numpy as np
 
 from gemmule import numerics
 from gemmule.compiler.ir import Cache, IntegerInterpreter, Rows
-from gemmule.compiler.kernels.attention.halves.packing import Halves
 from gemmule.sw.device.interpreted import InterpretedModel
 from gemmule.sw.kv.pruning import Pruning
 
@@ -69,10 +68,7 @@ class InterpretedChooser:
         self.dropped.append(1 - stays / max(1, every))
         self._keep(lists)
         self.pairs = pairs
-        if self.pruning.progressive:
-            self.kept.cut_keys(2 * pairs)
-        for name in () if self.pruning.progressive else lists:
-            self.kept.halve(name, self.model.first, 2 * pairs, keys=self.pruning.four_of is Halves.BOTH)
+        self.kept.pack(2 * pairs, self.pruning.four_of.packed, lower=self.pruning.four_of.lower)
         return 0
 
     def _sorted(self, importance: dict[str, np.ndarray], kept: int,

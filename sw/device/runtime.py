@@ -73,7 +73,7 @@ class LoadedModel:
         self.pairs = 0
         """Rows of 4 bits with which the cache begins."""
         self.packing = program.packing if isinstance(program, PackedProgram) else None
-        self.value_reads = ValueReads() if values or isinstance(self.packing, float) else None
+        self.value_reads = ValueReads() if values or (self.packing and self.packing.halves.lower) else None
         """Of passes under the model's own name, shared by all copies."""
         self.name = name
         self.tokens: np.ndarray | None = None

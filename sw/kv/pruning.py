@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from gemmule.compiler.ir.pages import Pages
-from gemmule.compiler.kernels.attention.halves.packing import PAIRS, Halves
+from gemmule.compiler.kernels.attention.halves.packing import PAIRS, Halves, Packing
 from gemmule.numerics import MOST_GUARDED
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import SCORES
@@ -57,7 +57,8 @@ class Pruning:
     halves: str | None = None
     """What has 4 bits then, one of :data:`HALVED`; by default values."""
     progressive: float | None = None
-    """Largest probability of a row below which it reads all bits of keys, else 4. None: all rows do."""
+    """Largest probability of a row below which it reads all bits of keys, else 4: of all cached rows, or beside
+    ``four`` of those that have values of 4 bits. None: all rows do."""
 
     def __post_init__(self) -> None:
         if self.score not in SCORES:
@@ -93,9 +94,11 @@ class Pruning:
                 self.progressive, int | float) or not LEAST_BELOW <= self.progressive <= 1):
             raise InputError(f"prune: progressive must be a probability from {LEAST_BELOW} to 1.0, not "
                              f"{self.progressive!r}: rows whose largest one is smaller read all bits of keys")
-        if self.progressive is not None and (self.score != "attention" or self.values is not None or self.four):
-            raise InputError("prune: progressive goes with score: attention, and without values and four: leave one "
-                             "out")
+        if self.progressive is not None and (self.score != "attention" or self.values is not None):
+            raise InputError("prune: progressive goes with score: attention, and without values: leave one out")
+        if self.progressive is not None and self.halves == Halves.BOTH.value:
+            raise InputError("prune: progressive reads lower halves of keys, which halves: both does not keep: take "
+                             "halves: values, or leave progressive out")
         if self.four is not None and (self.score != "attention" or self.values is not None):
             raise InputError("prune: four goes with score: attention, which says what is important, and without "
                              "values: leave one out")
@@ -125,18 +128,20 @@ class Pruning:
 
     def pairs(self, cached: int) -> int:
         """Of so many cached rows, how many pairs are kept with 4 bits."""
-        share = 1 if self.progressive else self.four or 0
+        share = self.four or (1 if self.progressive else 0)
         return int(share * self.rows(cached)) // (2 * PAIRS) * PAIRS
 
     @property
     def four_of(self) -> Halves:
         """What has 4 bits in rows that have."""
-        return Halves.PLANES if self.progressive else Halves(self.halves or HALVED[0])
+        if self.progressive:
+            return Halves.SPLIT if self.four else Halves.PLANES
+        return Halves(self.halves or HALVED[0])
 
     @property
-    def packing(self) -> Halves | float | None:
-        """What programs are compiled for: what has 4 bits, or the threshold of keys in two halves; None: neither."""
-        return self.progressive or (self.four_of if self.four else None)
+    def packing(self) -> Packing | None:
+        """What programs are compiled for; None: no row has 4 bits of anything."""
+        return Packing(self.four_of, self.progressive or 0.0) if self.progressive or self.four else None
 
     def stand(self, cached: int) -> int:
         """Rows of a cache that those kept of so many take: with both halves two of 4 bits take one."""
@@ -144,11 +149,11 @@ class Pruning:
         return self.rows(cached) - 2 * pairs + self.four_of.stand(pairs)
 
     def spared(self, cached: int, row: int) -> int:
-        """Bytes of the rows that those kept of so many take, of ``row`` bytes each, which passes do not read: half of
-        the values of 4 bits beside keys of 8.
+        """Bytes of the rows that those kept of so many take, of ``row`` bytes each, which no pass reads: half of the
+        values of 4 bits where keys have 8.
         """
         pairs = self.pairs(cached)
-        return 0 if self.progressive else (self.four_of.stand(pairs) - pairs) * row // 2
+        return (self.four_of.stand(pairs) - pairs) * row // 2 if self.four_of.packed[1] else 0
 
     def due(self, cached: int, since: int | None, *, entered: bool) -> bool:
         """Whether it is time to choose, with so many cached rows; ``since``: how many there were the last time.

@@ -16,7 +16,7 @@ from gemmule.compiler.files.chat import Chat
 from gemmule.compiler.files.model_file import ModelFile, load_model
 from gemmule.compiler.ir import Pages
 from gemmule.compiler.kept import compile_kept, loop_kept, narrow_kept, prefill_kept, sampled_kept, selection_kept
-from gemmule.compiler.kernels.attention.halves.packing import Halves
+from gemmule.compiler.kernels.attention.halves.packing import Packing
 from gemmule.compiler.kernels.head.lent import Lender
 from gemmule.compiler.passes.map import choices, default_rows, most_rows
 from gemmule.compiler.place import round_up
@@ -319,7 +319,7 @@ class _Imported:
     def __init__(self, path: Path, file: ModelFile, *, shown: str, bundled: bool = False) -> None:
         self.path, self.file, self.shown, self.bundled = path, file, shown, bundled
         self.kept: dict[tuple[Config, int, bool, bool, int, int, int | None, tuple[int, int] | None, Pages | None,
-                              int, Halves | float | None, int, Lender | None, int | None, int, bool, Branching | None],
+                              int, Packing | None, int, Lender | None, int | None, int, bool, Branching | None],
                         Placed] = {}
         self.others: dict[bytes, _Imported] = {}
         """By the tokens that they choose among."""
@@ -382,7 +382,7 @@ class _Imported:
         return Placed(network, program, program.fill(network))
 
     def _place(self, config: Config, base: int, rows: int, general: bool, looped: bool, batch: int, values: int,
-               packed: Halves | float | None, lend: int, borrow: Lender | None, context: int | None, pool: int,
+               packed: Packing | None, lend: int, borrow: Lender | None, context: int | None, pool: int,
                branches: Branching | None) -> Placed:
         network, effort = self.file.network, default_effort(self.file.network.graph)
         beside: dict[str, Any] = {name: value for name, value in (

@@ -12,7 +12,7 @@ from gemmule.compiler.compile import compile_network
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.importers.architectures import architecture
 from gemmule.compiler.ir import Cache, Network, Rows
-from gemmule.compiler.kernels.attention.halves.packing import Halves
+from gemmule.compiler.kernels.attention.halves.packing import Packing
 from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.kernels.moves import LISTS, list_pitch
 from gemmule.compiler.place import round_up
@@ -45,7 +45,7 @@ class Selecting(Bench):
     """A program, what chooses rows beside it, and the interpreter with a whole and a kept cache."""
 
     def __init__(self, network: Network, config: Config, rows: int, *others: Any, first: int = FIRST,
-                 last: int = LAST, packed: Halves | float | None = None) -> None:
+                 last: int = LAST, packed: Packing | None = None) -> None:
         self.pruning, self.chosen = Pruning(keep=1.0, first=first, last=last), chosen_rows
         program = compile_network(network, config, rows=rows, tokens=True, packed=packed)
         self.selection = compile_selection(network, program, rows=rows, first=first, last=last,
