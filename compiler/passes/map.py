@@ -111,7 +111,8 @@ def mappings(graph: Graph, config: Config, *, rows: int, batch: int, context: in
     ``rows`` of each of ``batch`` sequences; ``pool``: rows of a cache by list, of all sequences. ``standard``:
     scores and probabilities through DRAM. ``cache``: of a program beside this one, which this one goes on with.
     ``pages``: rows choose what they attend to. ``values``: least 8-bit probability for which a value is loaded; 0: all
-    are. ``packed``: the cache may begin with rows of 4 bits, and which of their numbers those are. ``branches``: each row sees rows of the cache of its own.
+    are. ``packed``: the cache may begin with rows of 4 bits, and which of their numbers those are. ``branches``: each
+    row sees rows of the cache of its own.
 
     Raises:
         CompileError: more rows than statistics or bitmaps take, or more sequences than a batch; a cache by list in the

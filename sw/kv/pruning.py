@@ -23,6 +23,8 @@ PAGES = (4, 8, 16, 32, 64)
 HALVED = (Halves.VALUES.value, Halves.BOTH.value)
 LEAST_BELOW = 0.01
 MOST_PROBABILITY = 255
+BY_PAGE = "pages", "chunks"
+"""Scores of which a page is one of rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +50,7 @@ class Pruning:
     score: str = "attention"
     """One of :data:`gemmule.sw.limits.SCORES`."""
     page: int = 8
-    """Rows of a page, where each row chooses pages."""
+    """Rows of a page, where each row chooses pages; or of a chunk."""
     values: int | None = None
     """Least 8-bit probability, of 255 for a row's largest one, that meets a value: values that meet none are not
     loaded. None: all are."""
@@ -81,9 +83,8 @@ class Pruning:
                                         or not 1 <= self.values <= MOST_PROBABILITY):
             raise InputError(f"prune: values must be a whole number from 1 to {MOST_PROBABILITY}, not {self.values!r}: "
                              "the least probability that counts, of 255")
-        if self.values is not None and self.score == "pages":
-            raise InputError("prune: values does not go with score: pages, whose rows load what they choose: leave one "
-                             "out")
+        if self.values is not None and self.score in BY_PAGE:
+            raise InputError(f"prune: values does not go with score: {self.score}: leave one out")
         if self.four is not None and (isinstance(self.four, bool) or not isinstance(self.four, int | float)
                                       or not 0 < self.four <= 1):
             raise InputError(f"prune: four must be a share above 0 and up to 1.0, not {self.four!r}: of the rows that "
@@ -116,6 +117,18 @@ class Pruning:
             return None
         return Pages(page=self.page, keep=self.keep, first=self.first, last=self.last, whole=self.whole)
 
+    @cached_property
+    def chunks(self) -> Pages | None:
+        """Of rows that go in chunks, at fixed positions."""
+        if self.score != "chunks":
+            return None
+        return Pages(page=self.page, keep=self.keep, first=self.first, last=self.last, whole=self.whole)
+
+    @property
+    def always(self) -> tuple[int, int, int]:
+        """What a selecting pass is compiled for: rows that are always kept, and rows of a chunk."""
+        return self.first, self.last, self.page if self.chunks else 0
+
     @property
     def selects(self) -> bool:
         """Whether rows are chosen at fixed positions. Where values are left out, keeping all takes no choice."""
@@ -123,6 +136,8 @@ class Pruning:
 
     def rows(self, cached: int) -> int:
         """Of so many cached rows, those that are kept."""
+        if self.chunks:
+            return self.chunks.rows(cached)
         wanted = ceil(self.keep * cached) if isinstance(self.keep, float) else self.keep
         return min(cached, max(wanted, self.first + self.last))
 
@@ -215,8 +230,8 @@ def pruning_of(found: Any, where: str) -> Pruning:
     if "halves" in found and "four" not in found:
         raise InputError(f"{where}: halves says what has 4 bits, and no row has: add four, or leave halves out")
     at_fixed, named = found.get("score") != "pages", set(map(str, found))
-    if (at_fixed and "page" in named) or (not at_fixed and "every" in named):
-        raise InputError(f"{where}: page is of score: pages alone, and every is not of it: " + (
+    if (found.get("score") not in BY_PAGE and "page" in named) or (not at_fixed and "every" in named):
+        raise InputError(f"{where}: page is of score: {' and '.join(BY_PAGE)} alone, and every is not of pages: " + (
             "leave page out" if at_fixed else "leave every out, since rows choose at every step"))
     try:
         return Pruning(**found)

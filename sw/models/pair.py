@@ -339,7 +339,7 @@ class _Imported:
         rows = rows or (branches.rows(graph, config, self.shown) if branches else  # trees of drafters are large
                         (most_rows if lend or borrow else default_rows)(graph, config))
         pages = pruning.pages if pruning else None
-        always = (pruning.first, pruning.last) if pruning and pruning.selects else None
+        always = pruning.always if pruning and pruning.selects else None
         values = (pruning.values if pruning else None) or 0
         packed = pruning.packing if pruning else None
         if pages and prefill:
@@ -436,7 +436,7 @@ class _Imported:
             raise self._refused(program.config, error) from None
         return replace(placed, dram=_with(placed, made), sampled=made)
 
-    def _with_selection(self, placed: Placed, first: int, last: int) -> Placed:
+    def _with_selection(self, placed: Placed, first: int, last: int, page: int) -> Placed:
         """With what chooses rows of the cache, and the cache of those rows, behind all else.
 
         Raises:
@@ -445,7 +445,7 @@ class _Imported:
         program, behind = placed.program, _behind_all(placed)
         try:
             selection = selection_kept(placed.network, self.file.sha256, program, first=first, last=last,
-                                       base_address=program.base_address + behind)
+                                       base_address=program.base_address + behind, page=page)
         except CompileError as error:
             raise InputError(f"--prune: {error}") from None
         dram = np.zeros(behind + selection.select.size, dtype=np.uint8)
