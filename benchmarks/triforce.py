@@ -6,14 +6,14 @@
     python -m benchmarks.triforce needle --out docs/results/triforce.json
 
 ``cycles``: passes of SmolLM2 (int8) on `base` with memories for lists of 8,192 rows, timing alone: over the whole cache
-by rows, over a small one, a retrieval, and the copy of what a step adds; and from these the speed-up over
-autoregressive decoding by how often drafts are accepted, with the best number of drafts. ``prompt``: keys and values
-of a text of 8,000 tokens, a module of Python's library, by the integer interpreter, kept in build and gone on with
-where they end. ``runs``: real texts behind the first tokens of it, as many as are there, by :data:`WAYS`; tokens must
-be those of autoregressive decoding. ``needle``: the prompts of `python -m benchmarks.pruned_tasks needle`, a sentence
-in 900 tokens, on `base`: cycles of an answer with the whole cache, with a small one that drafts for it, and with pruned
-ones in its place, whose answers are those of docs/results/pruned_tasks.json. Finished rows are kept in --out and not
-run again.
+by rows, over a small one, a retrieval (that by chunks on `base` as it is), and the copy of what a step adds; and from
+these the speed-up over autoregressive decoding by how often drafts are accepted, with the best number of drafts.
+``prompt``: keys and values of a text of 8,000 tokens, a module of Python's library, by the integer interpreter, kept in
+build and gone on with where they end. ``runs``: real texts behind the first tokens of it, as many as are there, by
+:data:`WAYS`; tokens must be those of autoregressive decoding. ``needle``: the prompts
+of `python -m benchmarks.pruned_tasks needle`, a sentence in 900 tokens, on `base`: cycles of an answer with the whole
+cache, with a small one that drafts for it, and with pruned ones in its place, whose answers are those of
+docs/results/pruned_tasks.json. Finished rows are kept in --out and not run again.
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ CONTEXTS, WIDTHS = (1024, 2048, 3072, 4096, 6144, 8000), tuple(range(1, 9))
 BUDGET, EVERY, SINKS, COPIED = 256, 256, 16, 4
 """Rows of the small cache and tokens from one retrieval to the next; rows that a step adds."""
 SCHEDULE = Pruning(keep=BUDGET, whole=BUDGET, every=EVERY, first=SINKS, last=SINKS)
+CHUNKS = replace(SCHEDULE, score="chunks")
+"""The same by chunks, on `base` as it is."""
 ACCEPTED, LOOKUP, PROPOSED = (0.6, 0.7, 0.8, 0.9, 0.95), (0.0, 0.5), 3
 """Shares of drafts that the whole cache accepts, and that the small one accepts of what prompt lookup proposes for a
 pass, so many tokens; 0: the target drafts alone."""
@@ -62,7 +64,7 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
     "triforce": ("triforce", {}), "triforce, window": ("triforce", {"retrieve": "window"}),
     "triforce, alone": ("triforce", {"lowest_drafter": "none"})}
 FINDING = ("ar", "suffix", "triforce", "triforce, window")
-PRUNED = ("half", "a quarter", "half, pages", "a quarter, pages", "window of 256")
+PRUNED = ("whole cache", "half", "a quarter", "half, pages", "a quarter, pages", "window of 256")
 """Ways to answer with the whole cache, and schedules of a cache in its place."""
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results" / "pruned_tasks.json"
 Record = dict[str, Any]
@@ -149,22 +151,27 @@ def passing(model: LoadedModel, rows: int, context: int) -> int:
 def cycles(record: Record, save: Callable[[], None]) -> None:
     """Fill ``record`` length by length, then what they predict."""
     rows = record.setdefault("levels", [])
-    with session(config()) as made:
-        model, host = made.target, made.config.host
-        small = {m: passing(model, m, BUDGET + EVERY // 2) for m in WIDTHS}
-        for context in CONTEXTS:
-            if any(row["context"] == context for row in rows):
-                continue
-            rows.append({"context": context, "whole": {str(m): passing(model, m, context) for m in WIDTHS},
-                         "small": {str(m): found for m, found in small.items()}} | _moves(model, context))
-            save()
-    record["predicted"] = [predicted(row, share, kept, host.step_cycles)
+    if left := [context for context in CONTEXTS if not any(row["context"] == context for row in rows)]:
+        with session(config()) as made:
+            model = made.target
+            small = {m: passing(model, m, BUDGET + EVERY // 2) for m in WIDTHS}
+            for context in left:
+                rows.append({"context": context, "whole": {str(m): passing(model, m, context) for m in WIDTHS},
+                             "small": {str(m): found for m, found in small.items()}} | _moves(model, context))
+                save()
+    if any("chunks" not in row for row in rows):
+        selection = pair_of("int8").target(load_config("base"), 0, pruning=CHUNKS).selection
+        assert selection
+        for row in rows:
+            row["chunks"] = selection_cycles(selection, CHUNKS, row["context"]).cycles
+        save()
+    record["predicted"] = [predicted(row, share, kept, config().host.step_cycles)
                            for row in rows for kept in LOOKUP for share in ACCEPTED]
     save()
     show("cycles of passes by rows, host included", [
         {"context": row["context"], **{f"whole, {m}": row["whole"][str(m)] for m in (1, 4, 8)},
          **{f"small, {m}": row["small"][str(m)] for m in (1, 4)},
-         **{name: row[name] for name in ("retrieval", "window", "copy")}} for row in rows])
+         **{name: row[name] for name in ("retrieval", "chunks", "window", "copy")}} for row in rows])
     show("predicted speed-up over autoregressive decoding, best number of drafts", record["predicted"])
 
 
@@ -250,25 +257,28 @@ def needle(record: Record, save: Callable[[], None]) -> None:
                 save()
     plain = {(row["haystack"], row["depth"]): row["tokens"] for row in rows if row["way"] == "ar"}
     assert all(row["tokens"] == plain[row["haystack"], row["depth"]] for row in rows)
-    record["pruned_answers"] = [pruned_answers(name, reader) for name in PRUNED]
-    save()
+    answers = record.setdefault("pruned_answers", [])
+    for name in PRUNED:
+        if not any(row["schedule"] == name for row in answers):
+            answers.append(pruned_answers(name, reader.count))
+            save()
     show("answers with the whole cache", [
         {"way": way, "right": sum(row["right"] for row in rows if row["way"] == way),
          "cycles": int(np.mean([row["cycles"] for row in rows if row["way"] == way]))} for way in FINDING])
-    show("answers with pruned caches", record["pruned_answers"])
+    show("answers with pruned caches", answers)
 
 
-def pruned_answers(name: str, reader: Asked) -> Record:
+def pruned_answers(name: str, count: Callable[[str], int]) -> Record:
     """How often a schedule is right, and cycles of an answer, in the mean: of as many passes as it has tokens, with the
-    one that ends it, and one selection.
+    one that ends it, and one selection. ``count``: tokens of a text.
     """
     schedule, made = CHOSEN[name], load_config("base")
-    assert schedule
-    placed, each = pair_of("int8").target(made, 0, pruning=schedule), made.host.launch_cycles + made.host.step_cycles
+    placed = pair_of("int8").target(made, 0, pruning=schedule or CHOSEN["half"])
+    each = made.host.launch_cycles + made.host.step_cycles
     answers = [row for row in json.loads(RESULTS.read_text())["needle"] if row["schedule"] == name]
     cycles = []
     for row in answers:
-        found, passes = token_cycles(placed, schedule, row["prompt_tokens"]), reader.count(row["answer"]) + 1
+        found, passes = token_cycles(placed, schedule, row["prompt_tokens"]), count(row["answer"]) + 1
         cycles.append(min(ANSWER, passes) * (found.passing + each) + found.selection)
     return {"schedule": name, "right": sum(row["right"] for row in answers), "of": len(answers),
             "cycles": int(np.mean(cycles))}

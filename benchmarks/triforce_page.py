@@ -27,9 +27,9 @@ def levels() -> str:
     """Cycles by length."""
     rows = [(f"{row['context']:,}", *(f"{row['whole'][m]:,}" for m in ("1", "4", "7")),
              *(f"{row['small'][m]:,}" for m in ("1", "4")),
-             *(f"{row[name]:,}" for name in ("retrieval", "window", "copy"))) for row in _load()["levels"]]
+             *(f"{row[name]:,}" for name in ("retrieval", "chunks", "window", "copy"))) for row in _load()["levels"]]
     return table(("tokens", "whole cache, 1 row", "4 rows", "7 rows", "small cache, 1 row", "4 rows", "a retrieval",
-                  "a window", "copy of a step"), rows)
+                  "by chunks", "a window", "copy of a step"), rows)
 
 
 def predicted() -> str:

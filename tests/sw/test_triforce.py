@@ -164,7 +164,7 @@ SETTINGS: list[dict[str, Any]] = [
     {}, {"lowest_drafts": 3, "retrieve": "window"}, {"lowest_drafter": "suffix", "drafts": 3},
     {"lowest_drafter": "pld", "retrieve_every": 1}, {"lowest_drafter": "none", "drafts": 2, "cache_budget": 200},
     {"lowest_drafter": "suffix", "retrieve": "window", "cache_sinks": 0, "cache_window": 8, "retrieve_every": 7},
-    {"lowest_drafter": "pld", "retrieve": "chunks", "cache_sinks": 9, "cache_budget": 48}]
+    {"lowest_drafter": "pld", "retrieve": "chunks", "cache_sinks": 8, "cache_budget": 48}]
 
 
 @pytest.mark.parametrize("options", SETTINGS, ids=lambda options: ",".join(map(str, options.values())) or "as it is")
