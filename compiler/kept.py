@@ -112,7 +112,8 @@ def selection_kept(network: Network, sha256: str, program: ModelProgram, *, firs
     Raises:
         CompileError: it does not fit, or cannot share weights and cache.
     """
-    options = {"rows": rows or program.max_rows, "first": first, "last": last, "base_address": base_address}
+    options: dict[str, Any] = {
+        "rows": rows or program.max_rows, "first": first, "last": last, "base_address": base_address}
     path = _path(sha256, program.config, {**options, "page": page, "beside": _digest(program), "chooses": True})
     return _kept((Selection,), path, lambda: compile_chunks(network, program, page=page, **options) if page
                  else compile_selection(network, program, **options))

@@ -318,7 +318,7 @@ class _Imported:
 
     def __init__(self, path: Path, file: ModelFile, *, shown: str, bundled: bool = False) -> None:
         self.path, self.file, self.shown, self.bundled = path, file, shown, bundled
-        self.kept: dict[tuple[Config, int, bool, bool, int, int, int | None, tuple[int, int] | None, Pages | None,
+        self.kept: dict[tuple[Config, int, bool, bool, int, int, int | None, tuple[int, int, int] | None, Pages | None,
                               int, Packing | None, int, Lender | None, int | None, int, bool, Branching | None],
                         Placed] = {}
         self.others: dict[bytes, _Imported] = {}

@@ -81,7 +81,8 @@ def test_more_rows_than_the_device_has_keys() -> None:
 
 
 @pytest.mark.parametrize(("text", "message"), [
-    ("score: chunks\nkeep: 0.5\npage: 12", "page must be one of"), ("keep: 0.5\npage: 8", "page is of score: pages and"),
+    ("score: chunks\nkeep: 0.5\npage: 12", "page must be one of"),
+    ("keep: 0.5\npage: 8", "page is of score: pages and chunks alone"),
     ("score: chunks\nkeep: 0.5\nvalues: 2", "values does not go with score: chunks"),
     ("score: chunks\nkeep: 0.5\nfour: 0.5", "four goes with score: attention")])
 def test_bad_schedules(tmp_path: Path, text: str, message: str) -> None:

@@ -262,7 +262,8 @@ def test_stops_and_ends(sessions: dict[str, Session]) -> None:
 @pytest.mark.parametrize(("options", "message"), [
     ({"cache_budget": 17}, "--cache-budget must be at least --cache-sinks [+] --cache-window = 20 rows, not 17"),
     ({"lowest_cache_budget": 8, "cache_sinks": 6}, "needs a session with drafting="),
-    ({"cache_window": 255, "cache_budget": 300, "retrieve": "magic"}, "--retrieve must be one of attention, chunks, window"),
+    ({"cache_window": 255, "cache_budget": 300, "retrieve": "magic"},
+     "--retrieve must be one of attention, chunks, window"),
     ({"retrieve": "chunks"}, "needs a session with drafting=")])
 def test_bad_options(sessions: dict[str, Session], options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
