@@ -17,13 +17,13 @@ from gemmule.compiler.passes.fit import run_fitting
 from gemmule.compiler.passes.map import Choice, DecoderMapping
 from gemmule.compiler.passes.notes import Notes
 from gemmule.compiler.passes.pipeline import run
+from gemmule.compiler.programs.chosen.pages_program import PagesProgram
 from gemmule.compiler.programs.commit import CommitEntry
 from gemmule.compiler.programs.general import GeneralEntry
 from gemmule.compiler.programs.halves.packed_program import PackedProgram
 from gemmule.compiler.programs.linker import Linker
 from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.compiler.programs.moves import CopyEntry, GatherEntry, Moves
-from gemmule.compiler.programs.pages_program import PagesProgram
 from gemmule.compiler.programs.pass_entry import PassEntry
 from gemmule.compiler.programs.texts.branches_program import BranchesProgram
 from gemmule.compiler.programs.texts.listed import ListedProgram

@@ -7,7 +7,7 @@ from typing import Any
 from gemmule.compiler.errors import AccumulatorError, CheckError, CompileError
 from gemmule.compiler.ir import Attention
 from gemmule.compiler.kernels.attention.block import BlockMapping
-from gemmule.compiler.kernels.attention.chunks import ChunkingMapping
+from gemmule.compiler.kernels.attention.chosen.chunks import ChunkingMapping
 from gemmule.compiler.kernels.attention.halves.packed import PackedMapping
 from gemmule.compiler.kernels.attention.selecting import SelectingMapping
 from gemmule.compiler.kernels.attention.texts.branches import BranchesMapping

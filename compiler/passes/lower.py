@@ -14,13 +14,13 @@ from gemmule.compiler.ir import Add, Attention, Borrowed, Linear, Network, Norm,
 from gemmule.compiler.kernels import embed, mlp
 from gemmule.compiler.kernels.attention.block import BlockAttention, BlockMapping
 from gemmule.compiler.kernels.attention.cache_list import CacheLists, list_cache_rows
-from gemmule.compiler.kernels.attention.chunks import ChunkingAttention, ChunkingMapping, chunk_words
+from gemmule.compiler.kernels.attention.chosen.chunks import ChunkingAttention, ChunkingMapping, chunk_words
+from gemmule.compiler.kernels.attention.chosen.pages import PagesAttention, Paging
+from gemmule.compiler.kernels.attention.chosen.pages_mapping import PagesMapping, page_words
 from gemmule.compiler.kernels.attention.halves.packed import PackedAttention, PackedMapping, packed_words
 from gemmule.compiler.kernels.attention.halves.progressive import ProgressiveAttention, ProgressiveMapping
 from gemmule.compiler.kernels.attention.halves.sorting import SortingAttention, SortingMapping, sorted_words
 from gemmule.compiler.kernels.attention.online import OnlineAttention, OnlineMapping
-from gemmule.compiler.kernels.attention.pages import PagesAttention, Paging
-from gemmule.compiler.kernels.attention.pages_mapping import PagesMapping, page_words
 from gemmule.compiler.kernels.attention.selecting import SelectingAttention, SelectingMapping, chosen_words
 from gemmule.compiler.kernels.attention.shared import (
     AttentionKernel,

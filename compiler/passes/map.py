@@ -9,12 +9,12 @@ from itertools import chain, groupby, product
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Attention, Graph, Linear, Pages
 from gemmule.compiler.kernels.attention.block import BlockMapping
+from gemmule.compiler.kernels.attention.chosen.pages_mapping import PagesMapping
 from gemmule.compiler.kernels.attention.halves.packed import PackedMapping
 from gemmule.compiler.kernels.attention.halves.packing import Packing
 from gemmule.compiler.kernels.attention.halves.progressive import ProgressiveMapping
 from gemmule.compiler.kernels.attention.kv_layout import KvLayout
 from gemmule.compiler.kernels.attention.online import OnlineMapping
-from gemmule.compiler.kernels.attention.pages_mapping import PagesMapping
 from gemmule.compiler.kernels.attention.shared import AttentionMapping, attention_rows
 from gemmule.compiler.kernels.attention.standard import StandardMapping
 from gemmule.compiler.kernels.attention.texts.branches import BranchesMapping

@@ -16,7 +16,7 @@ import numpy as np
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Network, Rows
 from gemmule.compiler.kernels.attention.block import BlockMapping
-from gemmule.compiler.kernels.attention.chunks import CHUNK_ROWS, ChunkingMapping, chunk_constants, most_chunked
+from gemmule.compiler.kernels.attention.chosen.chunks import CHUNK_ROWS, ChunkingMapping, chunk_constants, most_chunked
 from gemmule.compiler.kernels.attention.halves.packing import NIBBLES, PAIRS, nibble_tables
 from gemmule.compiler.kernels.attention.halves.sorting import BOTH_MARKS, SortingMapping, sorted_words
 from gemmule.compiler.kernels.attention.selecting import SelectingMapping, chosen_words, most_chosen

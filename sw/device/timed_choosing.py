@@ -10,7 +10,7 @@ import numpy as np
 from gemmule.compiler.ir import Rows
 from gemmule.compiler.kernels.moves import LISTS
 from gemmule.compiler.program import NO_DRAM
-from gemmule.compiler.programs.chunks import ChunkingProgram
+from gemmule.compiler.programs.chosen.chunks import ChunkingProgram
 from gemmule.compiler.programs.selecting import Selection
 from gemmule.sim.simulator import Simulator
 from gemmule.sw.device.choosing import top_k_cycles

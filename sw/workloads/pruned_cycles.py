@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemmule.compiler.ir import Rows
+from gemmule.compiler.kernels.attention.chosen.pages import MEANS
 from gemmule.compiler.kernels.attention.halves.packing import PAIR_LISTS, pair_half
-from gemmule.compiler.kernels.attention.pages import MEANS
 from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.kernels.moves import LISTS
 from gemmule.compiler.program import NO_DRAM, Program, Step
-from gemmule.compiler.programs.chunks import ChunkingProgram
+from gemmule.compiler.programs.chosen.chunks import ChunkingProgram
 from gemmule.compiler.programs.halves.packed_program import PackedProgram
 from gemmule.compiler.programs.selecting import Selection
 from gemmule.compiler.search.cost import passes_cost

@@ -14,7 +14,7 @@ from gemmule.compiler.ir import Cache, Network, Rows
 from gemmule.compiler.ir.pages import Pages
 from gemmule.compiler.kernels.moves import LISTS, list_pitch
 from gemmule.compiler.place import round_up
-from gemmule.compiler.programs.chunks import compile_chunks
+from gemmule.compiler.programs.chosen.chunks import compile_chunks
 from gemmule.compiler.programs.selecting import KEPT
 from gemmule.config import Config, load_config
 from gemmule.sim.rtl.device import RtlDevice

@@ -9,7 +9,7 @@ import numpy as np
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Network, Pages
-from gemmule.compiler.kernels.attention.chunks import CHUNK_ROWS, ChunkingMapping, chunk_words
+from gemmule.compiler.kernels.attention.chosen.chunks import CHUNK_ROWS, ChunkingMapping, chunk_words
 from gemmule.compiler.program import Registers, Step
 from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.compiler.programs.selecting import SelectingProgram, Selection, compile_selection
