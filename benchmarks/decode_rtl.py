@@ -1,16 +1,20 @@
 """Text decoded on the RTL and on the model: the same tokens and the same cycles, by every method and launch mode.
 
     python -m benchmarks.decode_rtl --model default --new-tokens 64 --out docs/results/decode_rtl.json
+    python -m benchmarks.decode_rtl --model small --prompt-tokens 128 --new-tokens 24 --prune \\
+        examples/pruning/*short.yaml --out docs/results/decode_rtl_pruned.json
 
 Each method continues the first held-out prompt of its category (completions; copies for prompt lookup) on `--config`,
 first on the model, then on the Verilog under Verilator. Compared are tokens, steps, and the ledger: launches and cycles
-by model, busy cycles by unit, DRAM bytes by purpose. Finished runs are kept in --out and not run again. Exit code 1
-where anything differs.
+by model, busy cycles by unit, DRAM bytes by purpose, and what the DRAM holds at the end. --prune: instead by prompt
+lookup with a cache that is pruned by each of these schedules. Finished runs are kept in --out and not run again. Exit
+code 1 where anything differs.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import sys
 import time
@@ -21,21 +25,26 @@ from typing import Any
 from benchmarks.common import console, machine, show, write
 from gemmule.config import load_config
 from gemmule.io.progress import working
+from gemmule.sim.simulator import Simulator
 from gemmule.sw.decoding.generate import Generation
 from gemmule.sw.decoding.session import Session
+from gemmule.sw.kv.pruning import Pruning, load_pruning
 from gemmule.sw.models.pair import Pair, bundled_pair
 from gemmule.sw.prompts.categories import load_categories
 
 RUNS = (("ar", "pass", "completion"), ("draft", "pass", "completion"), ("pld", "pass", "copy"),
         ("draft", "draft", "completion"), ("draft", "step", "completion"))
 """Method, launch mode, and the category whose first prompt is continued."""
+PRUNED_RUN = RUNS[2]
+"""The same where the cache is pruned."""
 
 
-def told(run: Generation) -> dict[str, Any]:
-    """All that must be equal."""
+def told(run: Generation, dram: bytes) -> dict[str, Any]:
+    """All that must be equal; ``dram``: what the device's DRAM holds at the end."""
     ledger = asdict(run.ledger)
     del ledger["config"], ledger["timeline"]
-    return {"tokens": run.tokens, "steps": [list(step) for step in run.steps], **ledger}
+    return {"tokens": run.tokens, "steps": [list(step) for step in run.steps], **ledger, "pruned": run.pruned,
+            "dram": hashlib.sha256(dram).hexdigest()}
 
 
 def _models(pair: Pair, method: str) -> list[str]:
@@ -43,22 +52,28 @@ def _models(pair: Pair, method: str) -> list[str]:
     return list(pair.digests[:1 + (method == "draft")])
 
 
-def decode(pair: Pair, args: argparse.Namespace, method: str, launch: str, category: str) -> dict[str, Any]:
+def decode(pair: Pair, args: argparse.Namespace, method: str, launch: str, category: str,
+           pruning: Pruning | None = None) -> dict[str, Any]:
     """One text on both back ends."""
     prompt = pair.encode(load_categories()[category][0].text)[:args.prompt_tokens]
     runs: dict[str, dict[str, Any]] = {}
     seconds: dict[str, float] = {}
+    size = 0
     for backend in ("model", "rtl"):
-        with Session(load_config(args.config), backend, pair, launch=launch) as session, \
+        with Session(load_config(args.config), backend, pair, launch=launch, pruning=pruning) as session, \
                 working(f"{method}, --launch {launch}, on {backend}", least=1.0):
             begun = time.perf_counter()
-            runs[backend] = told(session.generate(method, prompt, args.new_tokens))
+            run = session.generate(method, prompt, args.new_tokens)
+            size = session.device.memory.dram.size if isinstance(session.device, Simulator) else size
+            runs[backend] = told(run, session.device.read_dram(0, size))
             seconds[backend] = time.perf_counter() - begun
     model, rtl = runs["model"], runs["rtl"]
     return {
         "models": _models(pair, method), "method": method, "launch": launch, "category": category,
         "prompt_tokens": len(prompt), "tokens": len(rtl["tokens"]),
         "launches": sum(rtl["launches"].values()), "cycles": rtl["device_cycles"],
+        "cycles_model": model["device_cycles"],
+        "selections": rtl["pruned"].selections if pruning else 0,
         "different": [name for name in model if model[name] != rtl[name]],
         "seconds_model": round(seconds["model"], 1), "seconds_rtl": round(seconds["rtl"], 1)}
 
@@ -69,22 +84,28 @@ def main() -> None:
     parser.add_argument("--model", default="default", choices=("small", "default"))
     parser.add_argument("--prompt-tokens", type=int, default=96, help="of a prompt at most")
     parser.add_argument("--new-tokens", type=int, default=64)
+    parser.add_argument("--prune", type=Path, nargs="+", help="schedules of the target's cache, a text for each")
     parser.add_argument("--out", type=Path, default=Path("build/decode_rtl.json"))
     args = parser.parse_args()
     pair = bundled_pair(args.model)
     setting = {name: getattr(args, name) for name in ("config", "model", "prompt_tokens", "new_tokens")}
+    schedules = {path.stem: load_pruning(path) for path in args.prune or ()}
+    runs = [(PRUNED_RUN, name) for name in schedules] or [(run, None) for run in RUNS]
     record = json.loads(args.out.read_text()) if args.out.is_file() else {}
     if record.get("setting") != setting:
         record = {"command": "python -m benchmarks.decode_rtl", "setting": setting, "machine": machine(), "rows": []}
-    known = {(row["method"], row["launch"], *row["models"]): row for row in record["rows"]}
+    known = {(str(row.get("schedule")), row["method"], row["launch"], *row["models"]): row for row in record["rows"]}
     record["rows"] = []
-    for method, launch, category in RUNS:
-        key = (method, launch, *_models(pair, method))
-        record["rows"].append(known.get(key) or decode(pair, args, method, launch, category))
+    for (method, launch, category), name in runs:
+        schedule = schedules[name] if name else None
+        own = {"prune": name, "schedule": str(schedule)} if schedule else {}
+        key = (str(schedule), method, launch, *_models(pair, method))
+        record["rows"].append(known.get(key) or own | decode(pair, args, method, launch, category, schedule))
         write(args.out, record)
     show(f"{args.model} pair on {args.config}: model and RTL", [{
-        "method": row["method"], "launch": row["launch"], "tokens": row["tokens"], "launches": row["launches"],
-        "cycles": row["cycles"], "different": ", ".join(row["different"]) or "nothing", "model s": row["seconds_model"],
+        "method": f"{row['method']}, {row['prune']}" if "prune" in row else row["method"], "launch": row["launch"],
+        "tokens": row["tokens"], "launches": row["launches"], "cycles": row["cycles"],
+        "different": ", ".join(row["different"]) or "nothing", "model s": row["seconds_model"],
         "RTL s": row["seconds_rtl"]} for row in record["rows"]])
     if any(row["different"] for row in record["rows"]):
         sys.exit("the RTL differs from the model")

@@ -194,11 +194,12 @@ def decode(models: Models, prompts: Sequence[list[int]], method: str, length: in
     """
     count = len(prompts)
     pages, values = (pruning.pages, pruning.values or 1) if pruning else (None, 1)
+    below = (pruning.progressive or 0.0) if pruning else 0.0
     pruning = pruning if pruning and pruning.selects else None  # else the whole cache is in place
     whole, draft = (
-        kind(name, network, Untimed(network.graph, ROWS, count), None, pages=chosen, values=least)  # type: ignore[arg-type]
-        for kind, name, network, chosen, least in ((Target, "target", models.target, pages, values),
-                                                   (Uncharged, "draft", models.draft, None, 1)))
+        kind(name, network, Untimed(network.graph, ROWS, count), None, pages=chosen, values=least, below=flat)  # type: ignore[arg-type]
+        for kind, name, network, chosen, least, flat in ((Target, "target", models.target, pages, values, below),
+                                                         (Uncharged, "draft", models.draft, None, 1, 0.0)))
     assert isinstance(whole, Target)
     targets = [whole.of(number, references[number] if references and not pruning else None) for number in range(count)]
     helds: list[Any] = [KeptCache(target, pruning, references[0] if references else None) if pruning else target

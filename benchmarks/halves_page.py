@@ -46,7 +46,15 @@ def cycles() -> str:
          f"{least[row['context']] / row['pass']:.3f}x", f"{row['selection']:,}") for row in rows])
 
 
-PARTS: dict[str, Callable[[], str]] = {part.__name__: part for part in (uniform, chosen, cycles)}
+def rtl() -> str:
+    """Runs on both back ends, by schedule."""
+    found = json.loads((ROOT / "docs" / "results" / "decode_rtl_pruned.json").read_text())["rows"]
+    return table(("schedule", "selections", "launches", "cycles of the model", "cycles of the RTL", "different"), [
+        (f"[{row['prune']}](../examples/pruning/{row['prune']}.yaml)", row["selections"], row["launches"],
+         f"{row['cycles_model']:,}", f"{row['cycles']:,}", ", ".join(row["different"]) or "nothing") for row in found])
+
+
+PARTS: dict[str, Callable[[], str]] = {part.__name__: part for part in (uniform, chosen, cycles, rtl)}
 """What stands between ``<!-- name -->`` and ``<!-- end -->``."""
 
 

@@ -19,7 +19,7 @@ import copy
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,8 @@ from gemmule.sw.step import Ask, Asking, Forward, Want
 from gemmule.sw.text.chat import Template
 from gemmule.sw.workloads.pruned import Untimed, pruned_cache
 
-__all__ = ["NAMES", "Reader", "entered", "in_common", "overlap", "right", "summary"]
+__all__ = ["ANSWER", "CHOSEN", "NAMES", "Asked", "Hidden", "Reader", "entered", "in_common", "needles", "overlap",
+           "right", "summary"]
 
 WINDOW = "window of 256"
 CHOSEN: dict[str, Pruning | None] = {
@@ -162,11 +163,20 @@ def _text(reader: Asked, number: int, of: int, tokens: int) -> list[str]:
     return found
 
 
-def needle(record: Record, save: Callable[[], None]) -> None:
-    """Fill ``record`` prompt by prompt."""
-    reader, random = Asked(), np.random.default_rng(0)
-    numbers = random.integers(1000, 10000, (HAYSTACKS, len(DEPTHS)))
-    rows = record.setdefault("needle", [])
+@dataclass(frozen=True)
+class Hidden:
+    """A prompt with a sentence in it."""
+
+    key: Record
+    """Which text, and how far into it the sentence stands."""
+    ids: list[int]
+    number: int
+    """That the answer should have."""
+
+
+def needles(reader: Asked) -> Iterator[Hidden]:
+    """All prompts, those that share a text one behind the other."""
+    numbers = np.random.default_rng(0).integers(1000, 10000, (HAYSTACKS, len(DEPTHS)))
     frame = reader.count(reader.template.render([{"role": "user", "content": QUESTION + NEEDLE}])) + 16
     for haystack in range(HAYSTACKS):
         parts = _text(reader, haystack, HAYSTACKS, LENGTH - frame)
@@ -174,13 +184,18 @@ def needle(record: Record, save: Callable[[], None]) -> None:
             place, number = PLACES[haystack * len(DEPTHS) + i], int(numbers[haystack, i])
             at = round(depth * len(parts))
             whole = [*parts[:at], NEEDLE.format(place, number), *parts[at:], QUESTION.format(place)]
-            ids = reader.asked("\n\n".join(whole))
-            key = {"haystack": haystack, "depth": depth}
-            for name, found in reader.named(ids, _left(rows, key), ANSWER):
-                said = reader.text(found)
-                rows.append({**key, "schedule": name, "prompt_tokens": len(ids), "number": number, "answer": said,
-                             "right": right(said, number)})
-                save()
+            yield Hidden({"haystack": haystack, "depth": depth}, reader.asked("\n\n".join(whole)), number)
+
+
+def needle(record: Record, save: Callable[[], None]) -> None:
+    """Fill ``record`` prompt by prompt."""
+    reader, rows = Asked(), record.setdefault("needle", [])
+    for prompt in needles(reader):
+        for name, found in reader.named(prompt.ids, _left(rows, prompt.key), ANSWER):
+            said = reader.text(found)
+            rows.append({**prompt.key, "schedule": name, "prompt_tokens": len(prompt.ids), "number": prompt.number,
+                         "answer": said, "right": right(said, prompt.number)})
+            save()
     show("answers that have the number", [
         {"schedule": name, "right": sum(row["right"] for row in rows if row["schedule"] == name),
          "of": sum(row["schedule"] == name for row in rows)} for name in NAMES])

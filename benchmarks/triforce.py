@@ -3,18 +3,23 @@
     python -m benchmarks.triforce cycles --out docs/results/triforce.json
     python -m benchmarks.triforce prompt --out docs/results/triforce.json
     python -m benchmarks.triforce runs --out docs/results/triforce.json
+    python -m benchmarks.triforce needle --out docs/results/triforce.json
 
 ``cycles``: passes of SmolLM2 (int8) on `base` with memories for lists of 8,192 rows, timing alone: over the whole cache
-by rows, over a small one, a retrieval, and the copy of what a step adds; and from these the speed-up over
-autoregressive decoding by how often drafts are accepted, with the best number of drafts. ``prompt``: keys and values
-of a text of 8,000 tokens, a module of Python's library, by the integer interpreter, kept in build and gone on with
-where they end. ``runs``: real texts behind the first tokens of it, as many as are there, by :data:`WAYS`; tokens must
-be those of autoregressive decoding. Finished rows are kept in --out and not run again.
+by rows, over a small one, a retrieval (that by chunks on `base` as it is), and the copy of what a step adds; and from
+these the speed-up over autoregressive decoding by how often drafts are accepted, with the best number of drafts.
+``prompt``: keys and values of a text of 8,000 tokens, a module of Python's library, by the integer interpreter, kept in
+build and gone on with where they end. ``runs``: real texts behind the first tokens of it, as many as are there, by
+:data:`WAYS`; tokens must be those of autoregressive decoding. ``needle``: the prompts
+of `python -m benchmarks.pruned_tasks needle`, a sentence in 900 tokens, on `base`: cycles of an answer with the whole
+cache, with a small one that drafts for it, and with pruned ones in its place, whose answers are those of
+docs/results/pruned_tasks.json. Finished rows are kept in --out and not run again.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import console, run_part, show
-from benchmarks.pruned_tasks import entered
+from benchmarks.pruned_tasks import ANSWER, CHOSEN, Asked, entered, needles, right
 from benchmarks.pruning import LISTS
 from benchmarks.smollm2.model import model_path, pair_of, source
 from gemmule.compiler.files.model_file import load_model
@@ -31,13 +36,14 @@ from gemmule.compiler.ir import Cache, IntegerInterpreter, Network, Rows
 from gemmule.compiler.search.cost import passes_cost
 from gemmule.compiler.search.narrow import chosen_program
 from gemmule.config import Config, load_config
+from gemmule.sw.decoding.asking import alone
 from gemmule.sw.decoding.methods import drafting_of
 from gemmule.sw.decoding.session import Session
 from gemmule.sw.device.interpreted import InterpretedModel
 from gemmule.sw.device.runtime import LoadedModel
 from gemmule.sw.kv.pruning import Pruning
 from gemmule.sw.workloads.hierarchy import Hierarchy
-from gemmule.sw.workloads.pruned_cycles import copy_cycles, selection_cycles
+from gemmule.sw.workloads.pruned_cycles import copy_cycles, selection_cycles, token_cycles
 
 MODULE, TOKENS, PIECE = "configparser", 8000, 256
 """Of the prompt, and how many of its rows go in a pass."""
@@ -47,6 +53,8 @@ CONTEXTS, WIDTHS = (1024, 2048, 3072, 4096, 6144, 8000), tuple(range(1, 9))
 BUDGET, EVERY, SINKS, COPIED = 256, 256, 16, 4
 """Rows of the small cache and tokens from one retrieval to the next; rows that a step adds."""
 SCHEDULE = Pruning(keep=BUDGET, whole=BUDGET, every=EVERY, first=SINKS, last=SINKS)
+CHUNKS = replace(SCHEDULE, score="chunks")
+"""The same by chunks, on `base` as it is."""
 ACCEPTED, LOOKUP, PROPOSED = (0.6, 0.7, 0.8, 0.9, 0.95), (0.0, 0.5), 3
 """Shares of drafts that the whole cache accepts, and that the small one accepts of what prompt lookup proposes for a
 pass, so many tokens; 0: the target drafts alone."""
@@ -55,6 +63,10 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
     "ar": ("ar", {}), "suffix": ("suffix", {}),
     "triforce": ("triforce", {}), "triforce, window": ("triforce", {"retrieve": "window"}),
     "triforce, alone": ("triforce", {"lowest_drafter": "none"})}
+FINDING = ("ar", "suffix", "triforce", "triforce, window")
+PRUNED = ("whole cache", "half", "a quarter", "half, pages", "a quarter, pages", "window of 256")
+"""Ways to answer with the whole cache, and schedules of a cache in its place."""
+RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results" / "pruned_tasks.json"
 Record = dict[str, Any]
 
 
@@ -122,10 +134,10 @@ def prompt(record: Record, save: Callable[[], None]) -> None:
     record["prompt"] = {"module": MODULE, "tokens": len(kept.ids)}
 
 
-def session() -> Session:
+def session(made: Config) -> Session:
     """SmolLM2, values by the integer interpreter and exact cycles, with room for a small cache."""
     pair = pair_of("int8")
-    return Session(config(), pair=pair, general=True, interpreted=True,
+    return Session(made, pair=pair, general=True, interpreted=True,
                    drafting=drafting_of({"triforce": {}}, pair.positions))
 
 
@@ -139,22 +151,27 @@ def passing(model: LoadedModel, rows: int, context: int) -> int:
 def cycles(record: Record, save: Callable[[], None]) -> None:
     """Fill ``record`` length by length, then what they predict."""
     rows = record.setdefault("levels", [])
-    with session() as made:
-        model, host = made.target, made.config.host
-        small = {m: passing(model, m, BUDGET + EVERY // 2) for m in WIDTHS}
-        for context in CONTEXTS:
-            if any(row["context"] == context for row in rows):
-                continue
-            rows.append({"context": context, "whole": {str(m): passing(model, m, context) for m in WIDTHS},
-                         "small": {str(m): found for m, found in small.items()}} | _moves(model, context))
-            save()
-    record["predicted"] = [predicted(row, share, kept, host.step_cycles)
+    if left := [context for context in CONTEXTS if not any(row["context"] == context for row in rows)]:
+        with session(config()) as made:
+            model = made.target
+            small = {m: passing(model, m, BUDGET + EVERY // 2) for m in WIDTHS}
+            for context in left:
+                rows.append({"context": context, "whole": {str(m): passing(model, m, context) for m in WIDTHS},
+                             "small": {str(m): found for m, found in small.items()}} | _moves(model, context))
+                save()
+    if any("chunks" not in row for row in rows):
+        selection = pair_of("int8").target(load_config("base"), 0, pruning=CHUNKS).selection
+        assert selection
+        for row in rows:
+            row["chunks"] = selection_cycles(selection, CHUNKS, row["context"]).cycles
+        save()
+    record["predicted"] = [predicted(row, share, kept, config().host.step_cycles)
                            for row in rows for kept in LOOKUP for share in ACCEPTED]
     save()
     show("cycles of passes by rows, host included", [
         {"context": row["context"], **{f"whole, {m}": row["whole"][str(m)] for m in (1, 4, 8)},
          **{f"small, {m}": row["small"][str(m)] for m in (1, 4)},
-         **{name: row[name] for name in ("retrieval", "window", "copy")}} for row in rows])
+         **{name: row[name] for name in ("retrieval", "chunks", "window", "copy")}} for row in rows])
     show("predicted speed-up over autoregressive decoding, best number of drafts", record["predicted"])
 
 
@@ -184,7 +201,7 @@ def predicted(row: Record, accepted: float, kept: float, step: int) -> Record:
 def runs(record: Record, save: Callable[[], None]) -> None:
     """Fill ``record`` way by way, at each length that the prompt has."""
     rows = record.setdefault("runs", [])
-    with session() as made:
+    with session(config()) as made:
         model = made.target
         assert isinstance(model, InterpretedModel)
         kept = Prompt(model.network, text())
@@ -214,7 +231,61 @@ def runs(record: Record, save: Callable[[], None]) -> None:
          "speed-up": row["speed-up"]} for row in rows])
 
 
-PARTS: dict[str, Callable[[Record, Callable[[], None]], None]] = {"cycles": cycles, "prompt": prompt, "runs": runs}
+def needle(record: Record, save: Callable[[], None]) -> None:
+    """Fill ``record`` prompt by prompt, then what pruned caches take."""
+    reader, rows = Asked(), record.setdefault("needle", [])
+    with session(load_config("base")) as made:
+        model = made.target
+        assert isinstance(model, InterpretedModel)
+        for asked in needles(reader):
+            left = [way for way in FINDING if not any(row["way"] == way and all(
+                row[name] == value for name, value in asked.key.items()) for row in rows)]
+            if left:
+                alone(reader.kv.begin(asked.ids))
+            for way in left:
+                method, options = WAYS[way]
+                model.cache.begin_with(reader.model.cache, 0)
+                talk = made.converse(method, options=options, stop=frozenset(reader.ends))
+                entered(talk.cached.begin(asked.ids))
+                found = talk.turn(asked.ids, ANSWER)
+                said = reader.text([token for token in found.tokens if token not in reader.ends])
+                rows.append({**asked.key, "way": way, "prompt_tokens": len(asked.ids), "tokens": found.tokens,
+                             "answer": said, "right": right(said, asked.number), "cycles": found.ledger.cycles,
+                             "steps": len(found.steps), "accepted": sum(part for _, part in found.steps),
+                             "drafted": sum(part for part, _ in found.steps),
+                             "cycles_by_model": dict(found.ledger.by_model)})
+                save()
+    plain = {(row["haystack"], row["depth"]): row["tokens"] for row in rows if row["way"] == "ar"}
+    assert all(row["tokens"] == plain[row["haystack"], row["depth"]] for row in rows)
+    answers = record.setdefault("pruned_answers", [])
+    for name in PRUNED:
+        if not any(row["schedule"] == name for row in answers):
+            answers.append(pruned_answers(name, reader.count))
+            save()
+    show("answers with the whole cache", [
+        {"way": way, "right": sum(row["right"] for row in rows if row["way"] == way),
+         "cycles": int(np.mean([row["cycles"] for row in rows if row["way"] == way]))} for way in FINDING])
+    show("answers with pruned caches", answers)
+
+
+def pruned_answers(name: str, count: Callable[[str], int]) -> Record:
+    """How often a schedule is right, and cycles of an answer, in the mean: of as many passes as it has tokens, with the
+    one that ends it, and one selection. ``count``: tokens of a text.
+    """
+    schedule, made = CHOSEN[name], load_config("base")
+    placed = pair_of("int8").target(made, 0, pruning=schedule or CHOSEN["half"])
+    each = made.host.launch_cycles + made.host.step_cycles
+    answers = [row for row in json.loads(RESULTS.read_text())["needle"] if row["schedule"] == name]
+    cycles = []
+    for row in answers:
+        found, passes = token_cycles(placed, schedule, row["prompt_tokens"]), count(row["answer"]) + 1
+        cycles.append(min(ANSWER, passes) * (found.passing + each) + found.selection)
+    return {"schedule": name, "right": sum(row["right"] for row in answers), "of": len(answers),
+            "cycles": int(np.mean(cycles))}
+
+
+PARTS: dict[str, Callable[[Record, Callable[[], None]], None]] = {
+    "cycles": cycles, "prompt": prompt, "runs": runs, "needle": needle}
 
 
 def main() -> None:

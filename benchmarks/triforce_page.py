@@ -27,9 +27,9 @@ def levels() -> str:
     """Cycles by length."""
     rows = [(f"{row['context']:,}", *(f"{row['whole'][m]:,}" for m in ("1", "4", "7")),
              *(f"{row['small'][m]:,}" for m in ("1", "4")),
-             *(f"{row[name]:,}" for name in ("retrieval", "window", "copy"))) for row in _load()["levels"]]
+             *(f"{row[name]:,}" for name in ("retrieval", "chunks", "window", "copy"))) for row in _load()["levels"]]
     return table(("tokens", "whole cache, 1 row", "4 rows", "7 rows", "small cache, 1 row", "4 rows", "a retrieval",
-                  "a window", "copy of a step"), rows)
+                  "by chunks", "a window", "copy of a step"), rows)
 
 
 def predicted() -> str:
@@ -56,7 +56,24 @@ def runs() -> str:
                   "cycles a token", "speed-up"), rows)
 
 
-PARTS: dict[str, Callable[[], str]] = {part.__name__: part for part in (levels, predicted, runs)}
+def needle() -> str:
+    """Right answers and cycles of one by the cache."""
+    found = _load()
+    plain = next(row["cycles"] for row in found["pruned_answers"] if row["schedule"] == "whole cache")
+    rows = [(row["schedule"], f"{row['right']} of {row['of']}", f"{row['cycles']:,}", f"{plain / row['cycles']:.2f}x")
+            for row in found["pruned_answers"]]
+    runs = found.get("needle", [])
+    for way in dict.fromkeys(row["way"] for row in runs if row["way"] != "ar"):
+        mine = [row for row in runs if row["way"] == way]
+        same = [row["cycles"] for row in runs if row["way"] == "ar" and any(
+            (row["haystack"], row["depth"]) == (other["haystack"], other["depth"]) for other in mine)]
+        mean = sum(row["cycles"] for row in mine) / len(mine)
+        rows.append((f"whole cache, {way}", f"{sum(row['right'] for row in mine)} of {len(mine)}", f"{int(mean):,}",
+                     f"{sum(same) / len(same) / mean:.2f}x"))
+    return table(("cache", "right", "cycles of an answer", "speed-up"), rows)
+
+
+PARTS: dict[str, Callable[[], str]] = {part.__name__: part for part in (levels, predicted, runs, needle)}
 """What stands between ``<!-- name -->`` and ``<!-- end -->``."""
 
 

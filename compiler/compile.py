@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from gemmule.compiler.errors import CheckError, CompileError
 from gemmule.compiler.ir import Borrowed, Linear, Network, Pages
-from gemmule.compiler.kernels.attention.halves.packing import Halves
+from gemmule.compiler.kernels.attention.halves.packing import Packing
 from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.kernels.attention.softmax import check_exponentials
 from gemmule.compiler.kernels.head.lent import LENT, Lender, Lent
@@ -17,13 +17,13 @@ from gemmule.compiler.passes.fit import run_fitting
 from gemmule.compiler.passes.map import Choice, DecoderMapping
 from gemmule.compiler.passes.notes import Notes
 from gemmule.compiler.passes.pipeline import run
+from gemmule.compiler.programs.chosen.pages_program import PagesProgram
 from gemmule.compiler.programs.commit import CommitEntry
 from gemmule.compiler.programs.general import GeneralEntry
 from gemmule.compiler.programs.halves.packed_program import PackedProgram
 from gemmule.compiler.programs.linker import Linker
 from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.compiler.programs.moves import CopyEntry, GatherEntry, Moves
-from gemmule.compiler.programs.pages_program import PagesProgram
 from gemmule.compiler.programs.pass_entry import PassEntry
 from gemmule.compiler.programs.texts.branches_program import BranchesProgram
 from gemmule.compiler.programs.texts.listed import ListedProgram
@@ -37,7 +37,7 @@ E = TypeVar("E", bound=Entry[Any])
 def compile_network(network: Network, config: Config, *, rows: int, batch: int = 1, context: int | None = None,
                     tokens: bool = False, general: bool = False, base_address: int = 0,
                     pool: int = 0, fused: bool = True, standard: bool = False, pages: Pages | None = None,
-                    values: int = 0, packed: Halves | float | None = None,
+                    values: int = 0, packed: Packing | None = None,
                     among: Sequence[Choice] | None = None, checked: bool = True,
                     notes: Notes | None = None, lend: int = 0, borrow: Lender | None = None,
                     branches: int = 0) -> ModelProgram:
@@ -49,8 +49,8 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
     instead of one for each position in order. Not ``fused``: every operator's result goes to DRAM and comes back.
     ``standard``: so do attention's scores and probabilities. ``pages``: rows attend to pages of the cache that they
     choose. ``values``: least 8-bit probability for which a cached value is loaded, by list; 0: all values are.
-    ``packed``: the cache may begin with rows of 4 bits, and which of their numbers those are; or from which largest
-    probability on a row needs no more of keys, whose lower halves stand behind the upper ones.
+    ``packed``: the cache may begin with rows of 4 bits, which of their numbers those are, and where lower halves of
+    keys stand behind the upper ones, from which largest probability on a row needs none.
     ``among``: mappings, of which the first that fits is taken; by default all. Without ``checked`` the program is only
     good for timing. ``notes`` get what each pass made. ``lend``: each pass leaves the residual stream behind every so
     many layers in DRAM, for a network that reads it. ``borrow``: where a network finds those rows. ``branches``: rows

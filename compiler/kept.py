@@ -14,6 +14,7 @@ from gemmule.compiler.ir import Network, TokenPruning
 from gemmule.compiler.passes.encoder.map import EncoderMapping
 from gemmule.compiler.program import Program
 from gemmule.compiler.programs.beside import compile_beside, compile_in_cache
+from gemmule.compiler.programs.chosen.chunks import compile_chunks
 from gemmule.compiler.programs.encoder import compile_encoder
 from gemmule.compiler.programs.encoder_program import EncoderProgram
 from gemmule.compiler.programs.greedy_loop import GreedyLoop
@@ -104,15 +105,18 @@ def sampled_kept(network: Network, sha256: str, program: ModelProgram, *, base_a
 
 
 def selection_kept(network: Network, sha256: str, program: ModelProgram, *, first: int, last: int, base_address: int,
-                   rows: int | None = None) -> Selection:
-    """:func:`gemmule.compiler.programs.selecting.compile_selection`, likewise; ``rows``: as many as ``program`` takes.
+                   rows: int | None = None, page: int = 0) -> Selection:
+    """:func:`gemmule.compiler.programs.selecting.compile_selection`, likewise; ``rows``: as many as ``program`` takes;
+    ``page``: by chunks of so many rows (:func:`gemmule.compiler.programs.chosen.chunks.compile_chunks`).
 
     Raises:
         CompileError: it does not fit, or cannot share weights and cache.
     """
-    options = {"rows": rows or program.max_rows, "first": first, "last": last, "base_address": base_address}
-    return _kept((Selection,), _path(sha256, program.config, {**options, "beside": _digest(program), "chooses": True}),
-                 lambda: compile_selection(network, program, **options))
+    options: dict[str, Any] = {
+        "rows": rows or program.max_rows, "first": first, "last": last, "base_address": base_address}
+    path = _path(sha256, program.config, {**options, "page": page, "beside": _digest(program), "chooses": True})
+    return _kept((Selection,), path, lambda: compile_chunks(network, program, page=page, **options) if page
+                 else compile_selection(network, program, **options))
 
 
 def sharing_kept(network: Network, sha256: str, program: ModelProgram, *, rows: int, base_address: int,

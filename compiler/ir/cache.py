@@ -145,22 +145,17 @@ class Cache:
                     index.shape[1], -1)
         at.positions = at.positions[next(iter(slots.values()))[0]]
 
-    def halve(self, node: str, first: int, rows: int, *, keys: bool, sequence: int = 0) -> None:
-        """Of ``rows`` cached rows from ``first`` on, values of an attention node, and perhaps keys, keep their upper
-        halves.
+    def pack(self, rows: int, packed: tuple[bool, bool], *, lower: bool = False, sequence: int = 0) -> None:
+        """Of ``rows`` cached rows behind the prefix keys, or values, or both, keep their upper halves (``packed``), in
+        all attention nodes; ``lower``: keys are there in two halves.
         """
-        at = self._at(sequence)
-        for part in (at.keys, at.values) if keys else (at.values,):
-            part[node] = part[node].copy()
-            part[node][first:first + rows] = numerics.halved(part[node][first:first + rows])
-
-    def cut_keys(self, rows: int, sequence: int = 0) -> None:
-        """Keys of ``rows`` cached rows behind the prefix are there in two halves, of all attention nodes."""
         at, first = self._at(sequence), self.prefix
-        at.planes = rows
-        for name, keys in at.keys.items():
-            at.keys[name] = keys.copy()
-            at.keys[name][first:first + rows] = numerics.whole_planes(keys[first:first + rows])
+        at.planes = rows if lower else 0
+        for part, halved in ((at.keys, packed[0]), (at.values, packed[1])):
+            for name in self.width if halved else ():
+                cut = numerics.whole_planes if lower and part is at.keys else numerics.halved
+                part[name] = part[name].copy()
+                part[name][first:first + rows] = cut(part[name][first:first + rows])
 
     def append(self, other: Cache, first: int, sequence: int = 0) -> None:
         """The rows of another cache from ``first`` on go behind those of this one."""

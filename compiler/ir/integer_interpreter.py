@@ -133,6 +133,7 @@ class IntegerInterpreter:
         self.mass = np.zeros(2, dtype=np.int64)
         """8-bit probabilities so far, and those of them that met a value, where some do not; of a prefix none."""
         self._importance: dict[str, np.ndarray] | None = None
+        self._chunks: tuple[Pages, dict[str, np.ndarray]] | None = None
         self._kept: dict[str, np.ndarray] = {}
         """int8 weights of int4 ones, by tensor."""
         self._readers_left = {node.name: len(network.graph.readers(node.name)) for node in network.graph.nodes}
@@ -164,6 +165,20 @@ class IntegerInterpreter:
             return self._importance
         finally:
             self._importance = None
+
+    def chunk_scores(self, rows: Rows, cache: Cache, pages: Pages) -> dict[str, np.ndarray]:
+        """What the last row of a pass finds of whole chunks before the newest rows, by attention node  # int64
+        [KV heads, chunks].
+
+        As a selecting pass of the device has it that retrieves chunks. The rows enter ``cache``.
+        """
+        found: dict[str, np.ndarray] = {}
+        self._chunks = pages, found
+        try:
+            self.forward(rows, cache)
+            return found
+        finally:
+            self._chunks = None
 
     def steps(self, rows: Rows, cache: Cache, feed: Mapping[str, np.ndarray] = MappingProxyType({}),
               ) -> Iterator[tuple[Node, np.ndarray]]:
@@ -330,6 +345,11 @@ class IntegerInterpreter:
         score, context = self._tensor(node, "score"), self._tensor(node, "context")
         shared = np.arange(heads) // (heads // node.kv_heads)
         queries, keys, values = (_by_head(x, size) for x in (query, part.keys, part.values))
+        if self._chunks is not None:
+            pages, scores = self._chunks
+            settled = pages.settled(keys.shape[1] - node.prefix) * pages.page
+            means = page_means(keys[:, node.prefix:node.prefix + settled], pages)
+            scores[node.name] = page_scores(node, queries[:, -1:], means)[:, 0]
         found = np.zeros((heads, rows, size), dtype=np.int64)
         masks = np.broadcast_to(part.seen, (node.kv_heads, *part.seen.shape[-2:]))
         step = max(1, MOST_SCORES // masks[0].size)

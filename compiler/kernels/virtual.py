@@ -208,6 +208,9 @@ class LengthReg:
     """Of a decoder that loads values by list: turns that a loop has done. No pair of scalings has it then."""
     PAIRS = 14
     """Of a decoder whose cache has rows of 4 bits: those that a loop has still to see, each of two positions."""
+    CHUNKS, CHUNK_ROW = 14, 15
+    """Of a pass that chooses chunks: those that a loop has still to see, and accumulator rows of scores of the others.
+    """
 
 
 @dataclass

@@ -7,6 +7,7 @@ from typing import Any
 from gemmule.compiler.errors import AccumulatorError, CheckError, CompileError
 from gemmule.compiler.ir import Attention
 from gemmule.compiler.kernels.attention.block import BlockMapping
+from gemmule.compiler.kernels.attention.chosen.chunks import ChunkingMapping
 from gemmule.compiler.kernels.attention.halves.packed import PackedMapping
 from gemmule.compiler.kernels.attention.selecting import SelectingMapping
 from gemmule.compiler.kernels.attention.texts.branches import BranchesMapping
@@ -89,6 +90,9 @@ def pass_bounds(mapping: DecoderMapping, attention: Attention, config: Config) -
     own = {LengthReg.TURN: (0, values.part // values.turn)} if values else {}
     if isinstance(mapping.attention, PackedMapping):
         own = {LengthReg.PAIRS: (0, context // 2)}
+    if isinstance(mapping.attention, ChunkingMapping):
+        own = {LengthReg.CHUNKS: (0, mapping.attention.chunks),
+               LengthReg.CHUNK_ROW: (0, mapping.attention.score_rows(config.dim))}
     return own | {
         LengthReg.ROWS: (1, mapping.each), LengthReg.CONTEXT: (0, context - 1), LengthReg.WANTED: (0, mapping.rows),
         LengthReg.FIRST_WANTED: (0, context if selecting else mapping.rows - 1), LengthReg.LEFT: (0, context),

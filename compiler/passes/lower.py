@@ -14,12 +14,13 @@ from gemmule.compiler.ir import Add, Attention, Borrowed, Linear, Network, Norm,
 from gemmule.compiler.kernels import embed, mlp
 from gemmule.compiler.kernels.attention.block import BlockAttention, BlockMapping
 from gemmule.compiler.kernels.attention.cache_list import CacheLists, list_cache_rows
+from gemmule.compiler.kernels.attention.chosen.chunks import ChunkingAttention, ChunkingMapping, chunk_words
+from gemmule.compiler.kernels.attention.chosen.pages import PagesAttention, Paging
+from gemmule.compiler.kernels.attention.chosen.pages_mapping import PagesMapping, page_words
 from gemmule.compiler.kernels.attention.halves.packed import PackedAttention, PackedMapping, packed_words
 from gemmule.compiler.kernels.attention.halves.progressive import ProgressiveAttention, ProgressiveMapping
 from gemmule.compiler.kernels.attention.halves.sorting import SortingAttention, SortingMapping, sorted_words
 from gemmule.compiler.kernels.attention.online import OnlineAttention, OnlineMapping
-from gemmule.compiler.kernels.attention.pages import PagesAttention, Paging
-from gemmule.compiler.kernels.attention.pages_mapping import PagesMapping, page_words
 from gemmule.compiler.kernels.attention.selecting import SelectingAttention, SelectingMapping, chosen_words
 from gemmule.compiler.kernels.attention.shared import (
     AttentionKernel,
@@ -161,6 +162,8 @@ class _Lowering:
         match self.mapping.attention:
             case SortingMapping():
                 return (sorted_words(self.config, 0, 0),)
+            case ChunkingMapping(page=page):
+                return (chunk_words(self.config, 0, 0, page),)
             case SelectingMapping():
                 return (chosen_words(self.config, 0),)
             case PackedMapping():
@@ -321,6 +324,8 @@ class _Lowering:
         match self.mapping.attention:
             case SortingMapping() as blocks:
                 return SortingAttention(self.b, node, blocks, self.layers - 1, masks, self.nobody, self.cached)
+            case ChunkingMapping() as blocks:
+                return ChunkingAttention(self.b, node, blocks, self.layers - 1, masks, self.nobody, self.cached)
             case SelectingMapping() as blocks:
                 return SelectingAttention(self.b, node, blocks, self.layers - 1, masks, self.nobody, self.cached)
             case BranchesMapping() as blocks:

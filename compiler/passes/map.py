@@ -9,12 +9,12 @@ from itertools import chain, groupby, product
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Attention, Graph, Linear, Pages
 from gemmule.compiler.kernels.attention.block import BlockMapping
+from gemmule.compiler.kernels.attention.chosen.pages_mapping import PagesMapping
 from gemmule.compiler.kernels.attention.halves.packed import PackedMapping
-from gemmule.compiler.kernels.attention.halves.packing import Halves
+from gemmule.compiler.kernels.attention.halves.packing import Packing
 from gemmule.compiler.kernels.attention.halves.progressive import ProgressiveMapping
 from gemmule.compiler.kernels.attention.kv_layout import KvLayout
 from gemmule.compiler.kernels.attention.online import OnlineMapping
-from gemmule.compiler.kernels.attention.pages_mapping import PagesMapping
 from gemmule.compiler.kernels.attention.shared import AttentionMapping, attention_rows
 from gemmule.compiler.kernels.attention.standard import StandardMapping
 from gemmule.compiler.kernels.attention.texts.branches import BranchesMapping
@@ -89,7 +89,7 @@ class Choice:
 
 def choices(graph: Graph, config: Config, *, rows: int, batch: int, context: int, tokens: bool,
             pool: int = 0, fused: bool = True, standard: bool = False, cache: KvLayout | None = None,
-            pages: Pages | None = None, values: int = 0, packed: Halves | float | None = None,
+            pages: Pages | None = None, values: int = 0, packed: Packing | None = None,
             branches: bool = False) -> list[Choice]:
     """All choices by preference: banks by class first.
 
@@ -104,15 +104,15 @@ def choices(graph: Graph, config: Config, *, rows: int, batch: int, context: int
 
 def mappings(graph: Graph, config: Config, *, rows: int, batch: int, context: int, tokens: bool,
              pool: int = 0, fused: bool = True, standard: bool = False, cache: KvLayout | None = None,
-             pages: Pages | None = None, values: int = 0, packed: Halves | float | None = None,
+             pages: Pages | None = None, values: int = 0, packed: Packing | None = None,
              branches: bool = False) -> Iterator[DecoderMapping]:
     """Choices: scores kept rather than computed twice, larger blocks, more of them a turn, a larger ring.
 
     ``rows`` of each of ``batch`` sequences; ``pool``: rows of a cache by list, of all sequences. ``standard``:
     scores and probabilities through DRAM. ``cache``: of a program beside this one, which this one goes on with.
     ``pages``: rows choose what they attend to. ``values``: least 8-bit probability for which a value is loaded; 0: all
-    are. ``packed``: the cache may begin with rows of 4 bits, and which of their numbers those are, or from which
-    largest probability on keys need no more. ``branches``: each row sees rows of the cache of its own.
+    are. ``packed``: the cache may begin with rows of 4 bits, and which of their numbers those are. ``branches``: each
+    row sees rows of the cache of its own.
 
     Raises:
         CompileError: more rows than statistics or bitmaps take, or more sequences than a batch; a cache by list in the
@@ -307,7 +307,7 @@ def _values(node: Attention, config: Config, rows: int, context: int, least: int
         yield ValuesMapping.of(made, node, config, rows) or made
 
 
-def _packed(node: Attention, config: Config, rows: int, context: int, packed: Halves | float,
+def _packed(node: Attention, config: Config, rows: int, context: int, packed: Packing,
             cache: KvLayout | None) -> Iterator[BlockMapping]:
     """Blocks of packed rows too.
 
@@ -318,8 +318,8 @@ def _packed(node: Attention, config: Config, rows: int, context: int, packed: Ha
         raise CompileError("rows of 4 bits need exact attention, not online: import the network with --attention exact")
     found = False
     for blocks in _blocks(node, config, rows, context, cache=cache):
-        if made := (PackedMapping.of(blocks, config, packed) if isinstance(packed, Halves) else
-                    ProgressiveMapping.flat(blocks, config, packed)):
+        if made := (ProgressiveMapping.flat(blocks, config, packed) if packed.halves.lower else
+                    PackedMapping.of(blocks, config, packed.halves)):
             found = True
             yield made
     if not found:

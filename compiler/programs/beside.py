@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Network
-from gemmule.compiler.kernels.attention.halves.packing import Halves
+from gemmule.compiler.kernels.attention.halves.packing import Packing
 from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.kernels.contents import Contents
 from gemmule.compiler.kernels.head.lent import LENT
@@ -30,7 +30,7 @@ Kind = TypeVar("Kind", bound=ModelProgram)
 
 def compile_beside(kind: type[Kind], network: Network, program: ModelProgram, *, rows: int, context: int,
                    answered: bool, base_address: int, batch: int = 1, among: Sequence[Choice] | None = None,
-                   checked: bool = True, values: int = 0, packed: Halves | float | None = None,
+                   checked: bool = True, values: int = 0, packed: Packing | None = None,
                    tokens: bool = True) -> Kind:
     """Compile a pass of up to ``rows`` new rows of each of ``batch`` sequences, with the cached ones up to ``context``,
     beside ``program``.

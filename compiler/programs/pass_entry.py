@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from gemmule.compiler.ir import Network, Pages
-from gemmule.compiler.kernels.attention.halves.packing import Halves
+from gemmule.compiler.kernels.attention.halves.packing import Packing
 from gemmule.compiler.kernels.attention.kv_layout import KvLayout
 from gemmule.compiler.kernels.contents import Contents
 from gemmule.compiler.kernels.head.lent import Lent
@@ -41,7 +41,7 @@ class PassEntry(Entry[Kind]):
                  tokens: bool, pool: int = 0, fused: bool = True, standard: bool = False,
                  among: Sequence[Choice] | None = None, answered: bool = True, cache: KvLayout | None = None,
                  contents: Contents | None = None, pages: Pages | None = None, values: int = 0,
-                 lends: Lent | None = None, borrows: Lent | None = None, packed: Halves | float | None = None,
+                 lends: Lent | None = None, borrows: Lent | None = None, packed: Packing | None = None,
                  branches: bool = False) -> None:
         """``among``: mappings; by default all. ``answered``: with the head. ``cache``, ``contents``: where a program
         beside this one has its cache and its constants. ``pages``: rows choose what they attend to. ``values``: least

@@ -16,6 +16,7 @@ import numpy as np
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Network, Rows
 from gemmule.compiler.kernels.attention.block import BlockMapping
+from gemmule.compiler.kernels.attention.chosen.chunks import CHUNK_ROWS, ChunkingMapping, chunk_constants, most_chunked
 from gemmule.compiler.kernels.attention.halves.packing import NIBBLES, PAIRS, nibble_tables
 from gemmule.compiler.kernels.attention.halves.sorting import BOTH_MARKS, SortingMapping, sorted_words
 from gemmule.compiler.kernels.attention.selecting import SelectingMapping, chosen_words, most_chosen
@@ -145,6 +146,10 @@ class Selection:
         base, put = self.select.base_address, self.select.put
         for region, image in (("program", self.select.image), (COPY, self.copy.image), (GATHER, self.gather.image)):
             put(dram, region, np.frombuffer(image, dtype=np.uint8))
+        attention = self.select.choice.mappings[0].attention
+        if isinstance(attention, ChunkingMapping):
+            put(dram, CHUNK_ROWS, np.concatenate(chunk_constants(
+                self.select.config, attention, self.select.graph.prefix)))
         if self.pack:
             put(dram, PACK, np.frombuffer(self.pack.image, dtype=np.uint8))
             put(dram, NIBBLES, nibble_tables())
@@ -154,12 +159,13 @@ class Selection:
             dram[at:at + len(rows)] = rows
 
 
-def compile_selection(network: Network, program: ModelProgram, *, rows: int, first: int, last: int,
-                      base_address: int) -> Selection:
+def compile_selection(network: Network, program: ModelProgram, *, rows: int, first: int, last: int, base_address: int,
+                      page: int = 0, kind: type[SelectingProgram] = SelectingProgram) -> Selection:
     """Compile a selecting pass over ``rows`` rows, and what moves rows, beside ``program``. Where its passes take rows
     of 4 bits, the selecting pass chooses these too.
 
-    ``first``, ``last``: rows that are always kept, the oldest and the newest ones.
+    ``first``, ``last``: rows that are always kept, the oldest and the newest ones. ``page``: rows of the chunks that a
+    program of this ``kind`` chooses; 0: it chooses single rows.
 
     Raises:
         CompileError: it does not fit, or cannot share weights and cache; the message says what to change.
@@ -169,16 +175,19 @@ def compile_selection(network: Network, program: ModelProgram, *, rows: int, fir
         raise CompileError("rows are chosen of the cache of one text, which stands in order, by exact attention")
     if not (0 <= first <= MOST_GUARDED and 0 <= last <= MOST_GUARDED):
         raise CompileError(f"rows that are always kept must be from 0 to {MOST_GUARDED}, not {first} and {last}")
-    context = most_chosen(config, program.max_positions)
+    context = most_chunked(config, program.max_positions, rows, page) if page else most_chosen(
+        config, program.max_positions)
     halves = program.halves if isinstance(program, PackedProgram) else None
     if halves and PAIRS % (config.dim // 2):
         raise CompileError(f"rows of 4 bits need a device of at most {2 * PAIRS} lanes, not {config.dim}: use another "
                            "configuration")
-    # A second half of a list may begin at any of the entries.
-    context = min(context, (config.list_entries - 2 * rows) * 2 // (3 if halves else 2))
+    if page and halves:
+        raise CompileError("rows of 4 bits are chosen one by one, not in chunks: leave one out")
+    if not page:  # a second half of a list may begin at any of the entries
+        context = min(context, (config.list_entries - 2 * rows) * 2 // (3 if halves else 2))
     entry = _SelectingEntry(
-        SelectingProgram, network, config, rows=rows, batch=1, context=context, tokens=True, answered=False,
-        among=_selecting(program, rows, context, first, last, halves is not None), cache=program.layout,
+        kind, network, config, rows=rows, batch=1, context=context, tokens=True, answered=False,
+        among=_selecting(program, rows, context, first, last, halves is not None, page), cache=program.layout,
         contents=Contents(program.constants, config.dim))
     run_fitting(entry)
     copy = CopyEntry(config, program.layout, 1, program.max_positions)
@@ -200,7 +209,8 @@ def compile_selection(network: Network, program: ModelProgram, *, rows: int, fir
                      pack=linker.link(pack, table) if pack else None)
 
 
-def _selecting(program: ModelProgram, rows: int, context: int, first: int, last: int, sorts: bool) -> list[Choice]:
+def _selecting(program: ModelProgram, rows: int, context: int, first: int, last: int, sorts: bool,
+               page: int) -> list[Choice]:
     """Mappings of blocks, as mappings that choose, and sort.
 
     Raises:
@@ -209,17 +219,25 @@ def _selecting(program: ModelProgram, rows: int, context: int, first: int, last:
     found = []
     for choice in choices(program.graph, program.config, rows=rows, batch=1, context=context, tokens=True,
                           cache=program.layout):
-        made = tuple(replace(mapping, attention=_choosing(mapping.attention, first, last, sorts))
+        made = tuple(replace(mapping, attention=_choosing(mapping.attention, first, last, sorts, page))
                      for mapping in choice.mappings if isinstance(mapping.attention, BlockMapping))
+        made = tuple(mapping for mapping in made if not isinstance(mapping.attention, ChunkingMapping)
+                     or mapping.attention.cuts(program.config.dim))
         if made:
             found.append(replace(choice, mappings=made))
+    if not found and page:
+        raise CompileError(f"chunks must be rows of a block, a multiple of {max(1, program.config.dim // 2)}, not "
+                           f"{page}: take other chunks")
     if not found:
         raise CompileError(f"attention over {context} positions must go block by block, and no mapping of {rows} rows "
                            "does: use fewer rows")
     return found
 
 
-def _choosing(blocks: BlockMapping, first: int, last: int, sorts: bool) -> SelectingMapping:
-    return (SortingMapping if sorts else SelectingMapping)(
+def _choosing(blocks: BlockMapping, first: int, last: int, sorts: bool, page: int) -> SelectingMapping:
+    made = SelectingMapping(
         context=blocks.context, cache=blocks.cache, block=blocks.block, blocks=blocks.blocks, pair=blocks.pair,
         kept=blocks.context if blocks.keep else 0, joined=blocks.joined, pipelined=False, first=first, last=last)
+    if page:
+        return ChunkingMapping(**vars(made), page=page)
+    return SortingMapping(**vars(made)) if sorts else made

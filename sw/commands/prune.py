@@ -24,6 +24,9 @@ from gemmule.sw.reports.files import check_writable, write_file
 
 __all__ = ["prune"]
 
+SEARCHED = tuple(score for score in SCORES if score != "chunks")
+"""One selecting pass chooses rows by all of these."""
+
 
 def prune(
     config: ConfigOption = "base",
@@ -76,7 +79,7 @@ def prune(
     """
     keeps = values_of("--keep", keep, lambda word: float(word) if "." in word else int(word))
     everys = values_of("--every", every, int)
-    scores = values_of("--score", score, lambda word: check_choice("--score", word, SCORES))
+    scores = values_of("--score", score, lambda word: check_choice("--score", word, SEARCHED))
     console, device = Output(json), read_config(config)
 
     from gemmule.io.progress import counting

@@ -280,7 +280,7 @@ class Session:
             return None
         wanted, made = method.schedule(options, self.target.room), self.drafting
         selection = self.target.selection
-        if made is None or selection is None or (made.first, made.last) != (wanted.first, wanted.last):
+        if made is None or selection is None or made.always != wanted.always:
             raise InputError(f"--method {method.name} needs a session with drafting={wanted}: it drafts in a second "
                              "cache of the target's")
         model = self.target.charging(ledger, DRAFT)

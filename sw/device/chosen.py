@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from gemmule import numerics
-from gemmule.compiler.ir import Cache, IntegerInterpreter, Rows
-from gemmule.compiler.kernels.attention.halves.packing import Halves
+from gemmule.compiler.ir import Cache, IntegerInterpreter, Pages, Rows
 from gemmule.sw.device.interpreted import InterpretedModel
 from gemmule.sw.kv.pruning import Pruning
 
-__all__ = ["InterpretedChooser", "chosen_rows", "sorted_rows"]
+__all__ = ["InterpretedChooser", "chosen_rows", "listed_chunks", "sorted_rows"]
 
 
 def chosen_rows(importance: np.ndarray, kept: int, pruning: Pruning) -> np.ndarray:
@@ -24,6 +23,18 @@ def chosen_rows(importance: np.ndarray, kept: int, pruning: Pruning) -> np.ndarr
     """
     return np.stack([numerics.top_k(numerics.importance_keys(row, 0, pruning.first, pruning.last), kept)
                      for row in importance])
+
+
+def listed_chunks(scores: np.ndarray, count: int, pages: Pages) -> np.ndarray:
+    """The rows of the first chunks and of those of largest score of each KV head, ``count`` chunks in all, rising; of
+    equal ones the oldest  # int64 [KV heads, count * page].
+
+    ``scores``: of 16 bits, int64 [KV heads, chunks].
+    """
+    keys = scores.copy()
+    keys[:, :pages.sinks] = 1 << 15
+    chunks = np.stack([numerics.top_k(row + (1 << 15), count) for row in keys])
+    return (chunks[:, :, None] * pages.page + np.arange(pages.page)).reshape(len(chunks), -1)
 
 
 def sorted_rows(importance: np.ndarray, kept: int, pairs: int, pruning: Pruning) -> tuple[np.ndarray, np.ndarray]:
@@ -59,8 +70,12 @@ class InterpretedChooser:
         return made
 
     def choose(self, tokens: Sequence[int], before: int, kept: int, pairs: int = 0) -> int:
-        first = self.model.first
+        first, chunks = self.model.first, self.pruning.chunks
         self.whole.truncate(first + before)
+        if chunks:
+            scores = self.observer.chunk_scores(Rows.chain(tokens, before).behind(first), self.whole, chunks)
+            self._keep({name: listed_chunks(found, kept // chunks.page, chunks) for name, found in scores.items()})
+            return 0
         importance = self.observer.importance(Rows.chain(tokens, before).behind(first), self.whole)
         halves, whole = self._sorted(importance, kept, pairs)
         lists = {name: np.concatenate([halves[name], whole[name]], axis=1) for name in whole}
@@ -69,10 +84,7 @@ class InterpretedChooser:
         self.dropped.append(1 - stays / max(1, every))
         self._keep(lists)
         self.pairs = pairs
-        if self.pruning.progressive:
-            self.kept.cut_keys(2 * pairs)
-        for name in () if self.pruning.progressive else lists:
-            self.kept.halve(name, self.model.first, 2 * pairs, keys=self.pruning.four_of is Halves.BOTH)
+        self.kept.pack(2 * pairs, self.pruning.four_of.packed, lower=self.pruning.four_of.lower)
         return 0
 
     def _sorted(self, importance: dict[str, np.ndarray], kept: int,

@@ -12,11 +12,11 @@ from gemmule.compiler.ir import Rows
 from gemmule.compiler.kernels.attention.cache_list import nobody
 from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.program import NO_DRAM, Program, Registers, Step
+from gemmule.compiler.programs.chosen.pages_program import PagesProgram
 from gemmule.compiler.programs.greedy_loop import GreedyLoop
 from gemmule.compiler.programs.halves.packed_program import PackedProgram
 from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.compiler.programs.moves import Moves
-from gemmule.compiler.programs.pages_program import PagesProgram
 from gemmule.compiler.programs.prefill import PrefillProgram
 from gemmule.compiler.programs.selecting import Selection
 from gemmule.compiler.programs.step_program import StepProgram
@@ -73,7 +73,7 @@ class LoadedModel:
         self.pairs = 0
         """Rows of 4 bits with which the cache begins."""
         self.packing = program.packing if isinstance(program, PackedProgram) else None
-        self.value_reads = ValueReads() if values or isinstance(self.packing, float) else None
+        self.value_reads = ValueReads() if values or (self.packing and self.packing.halves.lower) else None
         """Of passes under the model's own name, shared by all copies."""
         self.name = name
         self.tokens: np.ndarray | None = None

@@ -10,6 +10,7 @@ import numpy as np
 from gemmule.compiler.ir import Rows
 from gemmule.compiler.kernels.moves import LISTS
 from gemmule.compiler.program import NO_DRAM
+from gemmule.compiler.programs.chosen.chunks import ChunkingProgram
 from gemmule.compiler.programs.selecting import Selection
 from gemmule.sim.simulator import Simulator
 from gemmule.sw.device.choosing import top_k_cycles
@@ -30,6 +31,8 @@ class TimedChooser(InterpretedChooser):
         self.top_k_cycles = self.top_k_exposed = 0
         self.lists: Simulator | None = None
         """A device whose memory has nothing but the lists, by which a gather loads."""
+        self.listed: dict[str, np.ndarray] = {}
+        """Rows of the last lists, by attention node  # int64 [KV heads, kept]."""
 
     def on(self, model: Any, *, kept: bool) -> Any:
         made = super().on(model, kept=kept)
@@ -42,7 +45,10 @@ class TimedChooser(InterpretedChooser):
             raise ValueError("a timed selection packs no rows of 4 bits: use a schedule without four and progressive")
         super().choose(tokens, before, kept)
         rows, select = Rows.chain(tokens, before).behind(self.model.first), self.selection.select
-        result = self.model.time(select, select.choosing(rows, self.model.first + before, kept), select.gathered(rows))
+        step, gathered = select.choosing(rows, self.model.first + before, kept), select.gathered(rows)
+        if isinstance(select, ChunkingProgram):
+            gathered |= select.listing(step, self.listed)
+        result = self.model.time(select, step, gathered)
         found, exposed = top_k_cycles([result], select.commands)
         self.top_k_cycles += found
         self.top_k_exposed += exposed
@@ -56,6 +62,7 @@ class TimedChooser(InterpretedChooser):
 
     def _keep(self, lists: dict[str, np.ndarray]) -> None:
         super()._keep(lists)
+        self.listed = lists
         select, pitch = self.selection.select, self.selection.gather.pitch
         if self.lists is None:
             self.lists = Simulator(select.config, dram_bytes=select.base_address + select.size)

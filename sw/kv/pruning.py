@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from gemmule.compiler.ir.pages import Pages
-from gemmule.compiler.kernels.attention.halves.packing import PAIRS, Halves
+from gemmule.compiler.kernels.attention.halves.packing import PAIRS, Halves, Packing
 from gemmule.numerics import MOST_GUARDED
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import SCORES
@@ -23,6 +23,8 @@ PAGES = (4, 8, 16, 32, 64)
 HALVED = (Halves.VALUES.value, Halves.BOTH.value)
 LEAST_BELOW = 0.01
 MOST_PROBABILITY = 255
+BY_PAGE = "pages", "chunks"
+"""Scores of which a page is one of rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +50,7 @@ class Pruning:
     score: str = "attention"
     """One of :data:`gemmule.sw.limits.SCORES`."""
     page: int = 8
-    """Rows of a page, where each row chooses pages."""
+    """Rows of a page, where each row chooses pages; or of a chunk."""
     values: int | None = None
     """Least 8-bit probability, of 255 for a row's largest one, that meets a value: values that meet none are not
     loaded. None: all are."""
@@ -57,7 +59,8 @@ class Pruning:
     halves: str | None = None
     """What has 4 bits then, one of :data:`HALVED`; by default values."""
     progressive: float | None = None
-    """Largest probability of a row below which it reads all bits of keys, else 4. None: all rows do."""
+    """Largest probability of a row below which it reads all bits of keys, else 4: of all cached rows, or beside
+    ``four`` of those that have values of 4 bits. None: all rows do."""
 
     def __post_init__(self) -> None:
         if self.score not in SCORES:
@@ -80,9 +83,8 @@ class Pruning:
                                         or not 1 <= self.values <= MOST_PROBABILITY):
             raise InputError(f"prune: values must be a whole number from 1 to {MOST_PROBABILITY}, not {self.values!r}: "
                              "the least probability that counts, of 255")
-        if self.values is not None and self.score == "pages":
-            raise InputError("prune: values does not go with score: pages, whose rows load what they choose: leave one "
-                             "out")
+        if self.values is not None and self.score in BY_PAGE:
+            raise InputError(f"prune: values does not go with score: {self.score}: leave one out")
         if self.four is not None and (isinstance(self.four, bool) or not isinstance(self.four, int | float)
                                       or not 0 < self.four <= 1):
             raise InputError(f"prune: four must be a share above 0 and up to 1.0, not {self.four!r}: of the rows that "
@@ -93,9 +95,11 @@ class Pruning:
                 self.progressive, int | float) or not LEAST_BELOW <= self.progressive <= 1):
             raise InputError(f"prune: progressive must be a probability from {LEAST_BELOW} to 1.0, not "
                              f"{self.progressive!r}: rows whose largest one is smaller read all bits of keys")
-        if self.progressive is not None and (self.score != "attention" or self.values is not None or self.four):
-            raise InputError("prune: progressive goes with score: attention, and without values and four: leave one "
-                             "out")
+        if self.progressive is not None and (self.score != "attention" or self.values is not None):
+            raise InputError("prune: progressive goes with score: attention, and without values: leave one out")
+        if self.progressive is not None and self.halves == Halves.BOTH.value:
+            raise InputError("prune: progressive reads lower halves of keys, which halves: both does not keep: take "
+                             "halves: values, or leave progressive out")
         if self.four is not None and (self.score != "attention" or self.values is not None):
             raise InputError("prune: four goes with score: attention, which says what is important, and without "
                              "values: leave one out")
@@ -113,6 +117,18 @@ class Pruning:
             return None
         return Pages(page=self.page, keep=self.keep, first=self.first, last=self.last, whole=self.whole)
 
+    @cached_property
+    def chunks(self) -> Pages | None:
+        """Of rows that go in chunks, at fixed positions."""
+        if self.score != "chunks":
+            return None
+        return Pages(page=self.page, keep=self.keep, first=self.first, last=self.last, whole=self.whole)
+
+    @property
+    def always(self) -> tuple[int, int, int]:
+        """What a selecting pass is compiled for: rows that are always kept, and rows of a chunk."""
+        return self.first, self.last, self.page if self.chunks else 0
+
     @property
     def selects(self) -> bool:
         """Whether rows are chosen at fixed positions. Where values are left out, keeping all takes no choice."""
@@ -120,23 +136,27 @@ class Pruning:
 
     def rows(self, cached: int) -> int:
         """Of so many cached rows, those that are kept."""
+        if self.chunks:
+            return self.chunks.rows(cached)
         wanted = ceil(self.keep * cached) if isinstance(self.keep, float) else self.keep
         return min(cached, max(wanted, self.first + self.last))
 
     def pairs(self, cached: int) -> int:
         """Of so many cached rows, how many pairs are kept with 4 bits."""
-        share = 1 if self.progressive else self.four or 0
+        share = self.four or (1 if self.progressive else 0)
         return int(share * self.rows(cached)) // (2 * PAIRS) * PAIRS
 
     @property
     def four_of(self) -> Halves:
         """What has 4 bits in rows that have."""
-        return Halves.PLANES if self.progressive else Halves(self.halves or HALVED[0])
+        if self.progressive:
+            return Halves.SPLIT if self.four else Halves.PLANES
+        return Halves(self.halves or HALVED[0])
 
     @property
-    def packing(self) -> Halves | float | None:
-        """What programs are compiled for: what has 4 bits, or the threshold of keys in two halves; None: neither."""
-        return self.progressive or (self.four_of if self.four else None)
+    def packing(self) -> Packing | None:
+        """What programs are compiled for; None: no row has 4 bits of anything."""
+        return Packing(self.four_of, self.progressive or 0.0) if self.progressive or self.four else None
 
     def stand(self, cached: int) -> int:
         """Rows of a cache that those kept of so many take: with both halves two of 4 bits take one."""
@@ -144,11 +164,11 @@ class Pruning:
         return self.rows(cached) - 2 * pairs + self.four_of.stand(pairs)
 
     def spared(self, cached: int, row: int) -> int:
-        """Bytes of the rows that those kept of so many take, of ``row`` bytes each, which passes do not read: half of
-        the values of 4 bits beside keys of 8.
+        """Bytes of the rows that those kept of so many take, of ``row`` bytes each, which no pass reads: half of the
+        values of 4 bits where keys have 8.
         """
         pairs = self.pairs(cached)
-        return 0 if self.progressive else (self.four_of.stand(pairs) - pairs) * row // 2
+        return (self.four_of.stand(pairs) - pairs) * row // 2 if self.four_of.packed[1] else 0
 
     def due(self, cached: int, since: int | None, *, entered: bool) -> bool:
         """Whether it is time to choose, with so many cached rows; ``since``: how many there were the last time.
@@ -210,8 +230,8 @@ def pruning_of(found: Any, where: str) -> Pruning:
     if "halves" in found and "four" not in found:
         raise InputError(f"{where}: halves says what has 4 bits, and no row has: add four, or leave halves out")
     at_fixed, named = found.get("score") != "pages", set(map(str, found))
-    if (at_fixed and "page" in named) or (not at_fixed and "every" in named):
-        raise InputError(f"{where}: page is of score: pages alone, and every is not of it: " + (
+    if (found.get("score") not in BY_PAGE and "page" in named) or (not at_fixed and "every" in named):
+        raise InputError(f"{where}: page is of score: {' and '.join(BY_PAGE)} alone, and every is not of pages: " + (
             "leave page out" if at_fixed else "leave every out, since rows choose at every step"))
     try:
         return Pruning(**found)

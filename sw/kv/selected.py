@@ -41,7 +41,8 @@ class Chooser(Protocol):
 
     def choose(self, tokens: Sequence[int], before: int, kept: int, pairs: int = 0) -> int:
         """The last ``tokens`` of a text, behind ``before`` rows of the whole cache, choose ``kept`` rows of all these,
-        which go to the kept cache: the least important ones, ``pairs`` pairs, as rows of 4 bits."""
+        which go to the kept cache: the least important ones, ``pairs`` pairs, as rows of 4 bits. By chunks ``kept``
+        are rows of whole chunks."""
 
     def move(self, source: int, target: int, rows: int, *, to_kept: bool) -> int:
         """Copy ``rows`` rows of one cache, from ``source`` on, to the other one, from ``target`` on."""
@@ -64,8 +65,8 @@ def choose_rows(chooser: Chooser, pruning: Pruning, ids: Sequence[int], before: 
     cached, cycles = len(ids), 0
     kept = pruning.rows(cached)
     if before is not None:
-        since, behind = before
-        cycles += chooser.move(behind, since, cached - since, to_kept=False)
+        since, stood = before
+        cycles += chooser.move(stood, since, cached - since, to_kept=False)
     if pruning.score == "none":
         if first := min(pruning.first, kept):
             cycles += chooser.move(0, 0, first, to_kept=True)
@@ -73,8 +74,13 @@ def choose_rows(chooser: Chooser, pruning: Pruning, ids: Sequence[int], before: 
     if cached > chooser.most:
         raise ValueError(f"{cached} cached rows are more than the {chooser.most} among which this device chooses: take "
                          "a configuration with more select_keys and list_entries, or a shorter text")
-    observed = ids[-chooser.observed:]
-    return cycles + chooser.choose(observed, cached - len(observed), kept, pruning.pairs(cached))
+    observed, chunks = ids[-chooser.observed:], pruning.chunks
+    behind = cached - len(observed)
+    if chunks:  # the newest rows, from the last whole chunk on, go with those chosen
+        listed, settled = ((chunks.sinks + chunks.chosen(cached)) * chunks.page, chunks.settled(cached) * chunks.page)
+        cycles += chooser.choose(observed, behind, listed)
+        return cycles + chooser.move(settled, listed, cached - settled, to_kept=True)
+    return cycles + chooser.choose(observed, behind, kept, pruning.pairs(cached))
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from gemmule.compiler.files.chat import Chat
 from gemmule.compiler.files.model_file import ModelFile, load_model
 from gemmule.compiler.ir import Pages
 from gemmule.compiler.kept import compile_kept, loop_kept, narrow_kept, prefill_kept, sampled_kept, selection_kept
-from gemmule.compiler.kernels.attention.halves.packing import Halves
+from gemmule.compiler.kernels.attention.halves.packing import Packing
 from gemmule.compiler.kernels.head.lent import Lender
 from gemmule.compiler.passes.map import choices, default_rows, most_rows
 from gemmule.compiler.place import round_up
@@ -318,8 +318,8 @@ class _Imported:
 
     def __init__(self, path: Path, file: ModelFile, *, shown: str, bundled: bool = False) -> None:
         self.path, self.file, self.shown, self.bundled = path, file, shown, bundled
-        self.kept: dict[tuple[Config, int, bool, bool, int, int, int | None, tuple[int, int] | None, Pages | None,
-                              int, Halves | float | None, int, Lender | None, int | None, int, bool, Branching | None],
+        self.kept: dict[tuple[Config, int, bool, bool, int, int, int | None, tuple[int, int, int] | None, Pages | None,
+                              int, Packing | None, int, Lender | None, int | None, int, bool, Branching | None],
                         Placed] = {}
         self.others: dict[bytes, _Imported] = {}
         """By the tokens that they choose among."""
@@ -339,7 +339,7 @@ class _Imported:
         rows = rows or (branches.rows(graph, config, self.shown) if branches else  # trees of drafters are large
                         (most_rows if lend or borrow else default_rows)(graph, config))
         pages = pruning.pages if pruning else None
-        always = (pruning.first, pruning.last) if pruning and pruning.selects else None
+        always = pruning.always if pruning and pruning.selects else None
         values = (pruning.values if pruning else None) or 0
         packed = pruning.packing if pruning else None
         if pages and prefill:
@@ -382,7 +382,7 @@ class _Imported:
         return Placed(network, program, program.fill(network))
 
     def _place(self, config: Config, base: int, rows: int, general: bool, looped: bool, batch: int, values: int,
-               packed: Halves | float | None, lend: int, borrow: Lender | None, context: int | None, pool: int,
+               packed: Packing | None, lend: int, borrow: Lender | None, context: int | None, pool: int,
                branches: Branching | None) -> Placed:
         network, effort = self.file.network, default_effort(self.file.network.graph)
         beside: dict[str, Any] = {name: value for name, value in (
@@ -436,7 +436,7 @@ class _Imported:
             raise self._refused(program.config, error) from None
         return replace(placed, dram=_with(placed, made), sampled=made)
 
-    def _with_selection(self, placed: Placed, first: int, last: int) -> Placed:
+    def _with_selection(self, placed: Placed, first: int, last: int, page: int) -> Placed:
         """With what chooses rows of the cache, and the cache of those rows, behind all else.
 
         Raises:
@@ -445,7 +445,7 @@ class _Imported:
         program, behind = placed.program, _behind_all(placed)
         try:
             selection = selection_kept(placed.network, self.file.sha256, program, first=first, last=last,
-                                       base_address=program.base_address + behind)
+                                       base_address=program.base_address + behind, page=page)
         except CompileError as error:
             raise InputError(f"--prune: {error}") from None
         dram = np.zeros(behind + selection.select.size, dtype=np.uint8)

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemmule.compiler.ir import Rows
+from gemmule.compiler.kernels.attention.chosen.pages import MEANS
 from gemmule.compiler.kernels.attention.halves.packing import PAIR_LISTS, pair_half
-from gemmule.compiler.kernels.attention.pages import MEANS
 from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.kernels.moves import LISTS
 from gemmule.compiler.program import NO_DRAM, Program, Step
+from gemmule.compiler.programs.chosen.chunks import ChunkingProgram
 from gemmule.compiler.programs.halves.packed_program import PackedProgram
 from gemmule.compiler.programs.selecting import Selection
 from gemmule.compiler.search.cost import passes_cost
@@ -163,7 +164,9 @@ class _Timed:
         self.select, select = selection.select, selection.select
         self.first = select.graph.prefix
         self.device = Simulator(select.config, dram_bytes=select.base_address + select.size)
-        self.device.write_dram(select.symbols[LISTS][0], self._lists(selection.gather.pitch, context, kept).tobytes())
+        page = select.pages.page if isinstance(select, ChunkingProgram) else 1
+        lists = self._lists(selection.gather.pitch, context, kept, page=page)
+        self.device.write_dram(select.symbols[LISTS][0], lists.tobytes())
         if selection.pack:
             pairs = self._lists(pair_half(select.config, selection.pack.max_positions), context, kept // 2, PAIR_LISTS)
             self.device.write_dram(select.symbols[PAIR_LISTS][0], pairs.tobytes())
@@ -178,10 +181,11 @@ class _Timed:
     def cost(self, result: Result) -> int:
         return int(result.cycles) + self.select.config.host.launch_cycles
 
-    def _lists(self, pitch: int, context: int, kept: int, region: str = LISTS) -> np.ndarray:
-        """Rising rows of each list, uint16, as a selecting pass leaves them."""
+    def _lists(self, pitch: int, context: int, kept: int, region: str = LISTS, page: int = 1) -> np.ndarray:
+        """Rising rows of each list, uint16, as a selecting pass leaves them; in chunks of ``page``."""
         random = np.random.default_rng(0)
         lists = np.zeros((self.select.symbols[region][1] // pitch, pitch // 2), dtype="<u2")
         for row in lists:
-            row[:kept] = np.sort(random.choice(context, kept, replace=False)) + self.first
+            chunks = np.sort(random.choice(context // page, kept // page, replace=False))
+            row[:kept // page * page] = (chunks[:, None] * page + np.arange(page)).reshape(-1) + self.first
         return lists

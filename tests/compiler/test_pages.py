@@ -12,9 +12,9 @@ from gemmule.compiler.compile import compile_network
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import IntegerInterpreter, Network, Pages, Rows
 from gemmule.compiler.ir.pages import page_means
-from gemmule.compiler.kernels.attention.pages import MEANS
+from gemmule.compiler.kernels.attention.chosen.pages import MEANS
+from gemmule.compiler.programs.chosen.pages_program import PagesProgram
 from gemmule.compiler.programs.model_program import ModelProgram
-from gemmule.compiler.programs.pages_program import PagesProgram
 from gemmule.compiler.search.pages import longest_pages
 from gemmule.config import Config, load_config
 from gemmule.sim.rtl.device import RtlDevice

@@ -12,12 +12,13 @@ from gemmule.compiler.compile import compile_network
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.importers.architectures import architecture
 from gemmule.compiler.ir import Cache, Network, Rows
-from gemmule.compiler.kernels.attention.halves.packing import Halves
+from gemmule.compiler.kernels.attention.halves.packing import Packing
 from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.kernels.moves import LISTS, list_pitch
 from gemmule.compiler.place import round_up
 from gemmule.compiler.program import NO_DRAM, Program, Step
-from gemmule.compiler.programs.selecting import KEPT, compile_selection
+from gemmule.compiler.programs.model_program import ModelProgram
+from gemmule.compiler.programs.selecting import KEPT, Selection, compile_selection
 from gemmule.compiler.quantize.by_shape import by_shape
 from gemmule.config import Config, load_config
 from gemmule.sim.rtl.device import RtlDevice
@@ -45,14 +46,17 @@ class Selecting(Bench):
     """A program, what chooses rows beside it, and the interpreter with a whole and a kept cache."""
 
     def __init__(self, network: Network, config: Config, rows: int, *others: Any, first: int = FIRST,
-                 last: int = LAST, packed: Halves | float | None = None) -> None:
+                 last: int = LAST, packed: Packing | None = None) -> None:
         self.pruning, self.chosen = Pruning(keep=1.0, first=first, last=last), chosen_rows
         program = compile_network(network, config, rows=rows, tokens=True, packed=packed)
-        self.selection = compile_selection(network, program, rows=rows, first=first, last=last,
-                                           base_address=round_up(program.size, 1 << 12))
+        self.begin(network, program, compile_selection(
+            network, program, rows=rows, first=first, last=last, base_address=round_up(program.size, 1 << 12)), *others)
+
+    def begin(self, network: Network, program: ModelProgram, selection: Selection, *others: Any) -> None:
+        """Both programs on the devices."""
         super().__init__(program, network, *others)
-        select = self.selection.select
-        self.devices[0] = Simulator(config, dram_bytes=select.base_address + select.size)
+        self.selection, select = selection, selection.select
+        self.devices[0] = Simulator(program.config, dram_bytes=select.base_address + select.size)
         dram = np.zeros(select.size, dtype=np.uint8)
         self.selection.fill(dram, network)
         for device in self.devices:

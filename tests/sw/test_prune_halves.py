@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,7 +35,8 @@ BASE = load_config("base")
 VALUES = Pruning(keep=1.0, every=16, last=16, whole=40, four=0.6)
 BOTH = replace(VALUES, keep=0.8, halves="both")
 PLANES = replace(VALUES, four=None, progressive=0.3)
-SCHEDULES = {"values": VALUES, "both": BOTH, "progressive": PLANES}
+SPLIT = replace(VALUES, progressive=0.3)
+SCHEDULES = {"values": VALUES, "both": BOTH, "progressive": PLANES, "values and progressive": SPLIT}
 NEW = 90
 
 
@@ -45,9 +47,9 @@ def _prompt() -> list[int]:
 @pytest.fixture(scope="module")
 def sessions() -> Iterator[dict[str, Session]]:
     pair = bundled_pair("small")
-    with Session(BASE, pair=pair, pruning=VALUES) as values, Session(BASE, pair=pair, pruning=BOTH) as both, \
-            Session(BASE, pair=pair, pruning=PLANES) as progressive:
-        yield {"values": values, "both": both, "progressive": progressive}
+    with ExitStack() as stack:
+        yield {name: stack.enter_context(Session(BASE, pair=pair, pruning=schedule))
+               for name, schedule in SCHEDULES.items()}
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
@@ -87,7 +89,8 @@ def test_pairs_of_a_schedule() -> None:
     """In whole steps of 32 rows; both halves take half as many rows, values alone spare half of theirs."""
     assert [VALUES.pairs(rows) for rows in (53, 54, 106, 107, 160)] == [0, 16, 16, 32, 48]
     assert (VALUES.stand(160), replace(VALUES, halves="both").stand(160)) == (160, 112)
-    assert (VALUES.spared(160, 128), BOTH.spared(160, 128)) == (48 * 64, 0)
+    assert [schedule.spared(160, 128) for schedule in (VALUES, BOTH, PLANES, SPLIT)] == [48 * 64, 0, 0, 48 * 64]
+    assert (PLANES.pairs(160), SPLIT.pairs(160), SPLIT.stand(160)) == (80, 48, 160)
 
 
 def test_generate_tells(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -108,9 +111,9 @@ def test_run_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = tmp_path / "decoder.safetensors"
     save_model(file, random_network(sizes, 1), MADE.model_copy(update={"prefix": (0,)}), None)
     schedule, words = "keep: 1.0\nevery: 16\nlast: 16\nwhole: 32\n", ("model", str(file), "--seq", "200")
-    plain = told(monkeypatch, tmp_path, schedule, *words)
+    plain, bytes_timed = told(monkeypatch, tmp_path, schedule, *words), dict[str, int]()
     for more, least in (("four: 0.9\nhalves: values", 0.6), ("four: 0.9\nhalves: both", 0.4),
-                        ("progressive: 0.01", 0.6)):
+                        ("progressive: 0.01", 0.6), ("progressive: 0.01\nfour: 0.9", 0.4)):
         text = f"{schedule}{more}\n"
         found, timed = told(monkeypatch, tmp_path, text, *words), told(monkeypatch, tmp_path, text, *words,
                                                                        "--timing-only")
@@ -118,8 +121,11 @@ def test_run_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         assert found["kept_rows_by_layer"] == [200] * 3
         assert found["kv_bytes_dense"] == plain["kv_bytes_dense"] == timed["kv_bytes_dense"]
         assert least * plain["kv_bytes"] < found["kv_bytes"] < plain["kv_bytes"]
-        assert timed["kv_bytes"] == (plain if "progressive" in more else found)["kv_bytes"]
+        bytes_timed[more] = timed["kv_bytes"]
+        assert "progressive" in more or timed["kv_bytes"] == found["kv_bytes"]
         assert found["cycles_dense"] == plain["cycles_dense"]
+    values, _, keys, both = bytes_timed.values()  # without data all lower halves of keys are loaded
+    assert (keys, both) == (plain["kv_bytes"], values)
 
 
 @pytest.mark.parametrize(("text", "message"), [
@@ -130,7 +136,9 @@ def test_run_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ("keep: 0.5\nfour: 0.5\nscore: none", "four goes with score: attention"),
     ("keep: 0.5\nfour: 0.5\nvalues: 2", "without values"),
     ("keep: 0.5\nprogressive: 0", "a probability from 0.01 to 1.0, not 0"), ("keep: 0.5\nprogressive: 2", "not 2"),
-    ("keep: 0.5\nprogressive: true", "not True"), ("keep: 0.5\nprogressive: 0.3\nfour: 0.5", "values and four")])
+    ("keep: 0.5\nprogressive: true", "not True"),
+    ("keep: 0.5\nprogressive: 0.3\nvalues: 2", "without values"),
+    ("keep: 0.5\nprogressive: 0.3\nfour: 0.5\nhalves: both", "which halves: both does not keep")])
 def test_bad_schedules(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str,
                        message: str) -> None:
     """One line, exit code 2."""

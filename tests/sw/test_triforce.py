@@ -163,7 +163,8 @@ def _talk(session: Session, **options: Any) -> Conversation:
 SETTINGS: list[dict[str, Any]] = [
     {}, {"lowest_drafts": 3, "retrieve": "window"}, {"lowest_drafter": "suffix", "drafts": 3},
     {"lowest_drafter": "pld", "retrieve_every": 1}, {"lowest_drafter": "none", "drafts": 2, "cache_budget": 200},
-    {"lowest_drafter": "suffix", "retrieve": "window", "cache_sinks": 0, "cache_window": 8, "retrieve_every": 7}]
+    {"lowest_drafter": "suffix", "retrieve": "window", "cache_sinks": 0, "cache_window": 8, "retrieve_every": 7},
+    {"lowest_drafter": "pld", "retrieve": "chunks", "cache_sinks": 8, "cache_budget": 48}]
 
 
 @pytest.mark.parametrize("options", SETTINGS, ids=lambda options: ",".join(map(str, options.values())) or "as it is")
@@ -171,7 +172,7 @@ def test_the_text_and_the_whole_cache_are_those_of_autoregressive_decoding(sessi
                                                                            options: dict[str, Any]) -> None:
     """Greedy, and by noise that both levels share; on the device and the interpreter in the same cycles."""
     pair = bundled_pair("small")
-    guards = {name: options[name] for name in ("cache_sinks", "cache_window") if name in options}
+    guards = {name: options[name] for name in ("cache_sinks", "cache_window", "retrieve") if name in options}
     made = {"device": sessions["device"], "interpreter": sessions["interpreter"]}
     if guards:
         drafting = drafting_of({"triforce": SMALL | guards}, pair.positions)
@@ -261,7 +262,9 @@ def test_stops_and_ends(sessions: dict[str, Session]) -> None:
 @pytest.mark.parametrize(("options", "message"), [
     ({"cache_budget": 17}, "--cache-budget must be at least --cache-sinks [+] --cache-window = 20 rows, not 17"),
     ({"lowest_cache_budget": 8, "cache_sinks": 6}, "needs a session with drafting="),
-    ({"cache_window": 255, "cache_budget": 300, "retrieve": "magic"}, "--retrieve must be one of attention, window")])
+    ({"cache_window": 255, "cache_budget": 300, "retrieve": "magic"},
+     "--retrieve must be one of attention, chunks, window"),
+    ({"retrieve": "chunks"}, "needs a session with drafting=")])
 def test_bad_options(sessions: dict[str, Session], options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         _talk(sessions["device"], **options)

@@ -9,7 +9,7 @@ import numpy as np
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.kernels.attention.halves.packed import LOWER, PackedMapping, packed_words
-from gemmule.compiler.kernels.attention.halves.packing import Halves
+from gemmule.compiler.kernels.attention.halves.packing import Halves, Packing
 from gemmule.compiler.kernels.attention.halves.progressive import ProgressiveMapping
 from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.kernels.virtual import LengthReg
@@ -27,8 +27,9 @@ def standing_rows(rows: np.ndarray, pairs: int, halves: Halves, part: int) -> It
     ``pairs``, the other among the following ones.
     """
     if halves.packed[part]:
-        yield 0, pack_rows(halved(rows) if halves is Halves.PLANES else rows, pairs)[:pairs]
-        if halves is Halves.PLANES:
+        lower = halves.lower and part == 0
+        yield 0, pack_rows(halved(rows) if lower else rows, pairs)[:pairs]
+        if lower:
             low, high = (lower_half(rows[at:at + pairs]) for at in (0, pairs))
             yield pairs, pack_halves(low, high).view(np.int8)
     else:
@@ -43,17 +44,16 @@ class PackedProgram(ModelProgram):
     """
 
     @property
-    def halves(self) -> Halves:
-        """What has 4 bits."""
+    def packing(self) -> Packing:
+        """What the program is compiled for."""
         attention = self.choice.mappings[0].attention
         assert isinstance(attention, PackedMapping)
-        return attention.packed
+        return Packing(attention.packed, attention.below if isinstance(attention, ProgressiveMapping) else 0.0)
 
     @property
-    def packing(self) -> Halves | float:
-        """The same as an option: of keys in two halves the threshold."""
-        attention = self.choice.mappings[0].attention
-        return attention.below if isinstance(attention, ProgressiveMapping) else self.halves
+    def halves(self) -> Halves:
+        """What has 4 bits."""
+        return self.packing.halves
 
     def beside(self, pairs: int) -> int:
         """By how many positions are more than the rows that they take, where so many pairs have 4 bits."""

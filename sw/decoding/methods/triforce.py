@@ -38,6 +38,8 @@ __all__ = ["METHOD", "Nothing", "TriForce", "schedule"]
 SHARE, LEAST = 32, 64
 """Rows of the small cache where no option says how many: so small a share of the target's positions, 4,096 of 124,928
 in the paper, and at least so many."""
+CHUNK = 8
+"""Rows of a chunk, as published."""
 DEPTH = 24
 """Of the tree of runs of the lowest level."""
 
@@ -127,8 +129,9 @@ def schedule(options: Mapping[str, Any], positions: int) -> Pruning:
     if keep < first + last:
         raise InputError(f"--cache-budget must be at least --cache-sinks + --cache-window = {first + last} rows, not "
                          f"{keep}: raise it, or lower one of these")
-    return Pruning(keep=keep, every=options["retrieve_every"], first=first, last=last, whole=keep,
-                   score="none" if options["retrieve"] == "window" else "attention")
+    score = {"attention": "attention", "chunks": "chunks", "window": "none"}[options["retrieve"]]
+    return Pruning(keep=keep, every=options["retrieve_every"], first=first, last=last, whole=keep, score=score,
+                   page=CHUNK)
 
 
 def _lowest(request: Request, rule: Rule) -> tuple[Drafter, int]:
@@ -179,9 +182,10 @@ METHOD = Method(
     options=(
         Option(name="--cache-budget", limits=Range(16, 1 << 16, "rows"), help="Rows in which the target drafts.",
                otherwise=f"a {SHARE}nd of the target's positions, at least {LEAST}"),
-        Option(name="--retrieve", limits=("attention", "window"), default="attention",
-               help="Which rows these are: those that the last rows attend to, by KV head (attention), or the first "
-                    "and the newest ones (window)."),
+        Option(name="--retrieve", limits=("attention", "chunks", "window"), default="attention",
+               help=f"Which rows these are: those that the last rows attend to, by KV head (attention); chunks of "
+                    f"{CHUNK} whose mean key meets the last row's query (chunks); or the first and the newest ones "
+                    "(window)."),
         Option(name="--retrieve-every", limits=Range(1, 1 << 16, "tokens"), default=256,
                help="Tokens from one retrieval to the next."),
         Option(name="--cache-sinks", limits=Range(0, 255, "rows"), default=16,

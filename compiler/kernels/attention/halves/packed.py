@@ -81,7 +81,7 @@ class PackedAttention(BlockAttention):
             b.control(set_length(LengthReg.ROW))
         b.control(set_length(LengthReg.LEFT, Source.HALF, index=half),
                   set_length(LengthReg.PAIRS, Source.HALF, index=half + 1), SetDisplacement(PACKED, 0),
-                  *(() if mapping.packed is Halves.BOTH else (SetDisplacement(BESIDE, 0),)))
+                  *(() if all(mapping.packed.packed) else (SetDisplacement(BESIDE, 0),)))
         heads = [head for head in (second, first) if head]
         self.packed = True
         for head in heads:
@@ -103,7 +103,7 @@ class PackedAttention(BlockAttention):
         self.b.control(set_length(LengthReg.LEFT, Source.LENGTH, LengthReg.LEFT, amount=-turn),
                        set_length(LengthReg.PAIRS, Source.LENGTH, LengthReg.PAIRS, amount=-turn // 2),
                        SetDisplacement(PACKED, turn // 2 * self.layout.row, further=True))
-        if self.mapping.packed is not Halves.BOTH:
+        if not all(self.mapping.packed.packed):
             self.b.control(SetDisplacement(BESIDE, turn * self.layout.row, further=True))
 
 

@@ -7,6 +7,7 @@ where they are rounded to 16ths; those of the low nibbles then go through a tabl
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
@@ -29,8 +30,8 @@ from gemmule.isa import Length, MoveFlag, RequantFlag, SOp, Unit, VOp
 from gemmule.numerics import BYTE_TABLE_ENTRIES, HALF_BITS, LEAST_HALF, MOST_HALF, whole_planes
 from gemmule.timing import ceil_div
 
-__all__ = ["NIBBLES", "PAIRS", "PAIR_LISTS", "TO_LOWER", "TO_WHOLE", "Halves", "nibble_tables", "packed_rows",
-           "pair_half"]
+__all__ = ["NIBBLES", "PAIRS", "PAIR_LISTS", "TO_LOWER", "TO_WHOLE", "Halves", "Packing", "nibble_tables",
+           "packed_rows", "pair_half"]
 
 PAIR_LISTS = "lists of pairs"
 """Region: for each layer and KV head the rows of the low nibbles, then those of the high ones, uint16."""
@@ -51,6 +52,8 @@ class Halves(Enum):
     """Keys too."""
     PLANES = "planes"
     """Keys alone, whose lower halves stand behind them, as packed rows of their own."""
+    SPLIT = "split"
+    """Values, and keys whose lower halves stand behind them."""
 
     def stand(self, pairs: int) -> int:
         """Rows of a cache that so many pairs take."""
@@ -60,6 +63,20 @@ class Halves(Enum):
     def packed(self) -> tuple[bool, bool]:
         """Of keys, and of values."""
         return self is not Halves.VALUES, self is not Halves.PLANES
+
+    @property
+    def lower(self) -> bool:
+        """Whether lower halves of keys are there, so that nothing is lost of them."""
+        return self in (Halves.PLANES, Halves.SPLIT)
+
+
+@dataclass(frozen=True)
+class Packing:
+    """What programs over such rows are compiled for."""
+
+    halves: Halves
+    below: float = 0.0
+    """Where lower halves of keys are there: largest probability of a row below which it reads them."""
 
 
 def nibble_tables() -> np.ndarray:
@@ -96,7 +113,7 @@ def _block(config: Config, groups: int) -> int:
 
 
 def _targets(halves: Halves) -> tuple[str, ...]:
-    return (TO, *(() if halves is Halves.BOTH else (TO_WHOLE,)), *((TO_LOWER,) if halves is Halves.PLANES else ()))
+    return (TO, *(() if all(halves.packed) else (TO_WHOLE,)), *((TO_LOWER,) if halves.lower else ()))
 
 
 def _table(at: At) -> VirtualCommand:
@@ -118,7 +135,7 @@ def _head(config: Config, layout: KvLayout, context: int, head: int, halves: Hal
     for part, name in enumerate(("keys", "values")):
         write = _part if halves.packed[part] else _copies
         body += write(layout, name, layout.offset(0, head, part), groups, block, context - 1)
-        if part == 0 and halves is Halves.PLANES:
+        if part == 0 and halves.lower:
             signed = table + BYTE_TABLE_ENTRIES // config.dim
             body += _lower(layout, layout.offset(0, head, part), groups, block, body, table, signed)
     steps = {target: (2 if target == TO_WHOLE else 1) * layout.row for target in _targets(halves)}

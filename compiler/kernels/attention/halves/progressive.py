@@ -1,11 +1,11 @@
 """Attention that reads the upper halves of keys, and the lower ones where a row's probabilities are flat.
 
 Packed rows of keys hold upper halves (:mod:`gemmule.compiler.kernels.attention.halves.packed`), those behind them the
-lower ones; values have 8 bits. All rows are scored with upper halves first. The reciprocal of a row's sum of
-probabilities is its largest one, about its own maximum: where that is below a threshold, the row is *flat* (progressive
-quantisation, SpAtten, Wang et al. 2021). If any row is, a predicate lets the lower halves be loaded, and their products
-added to the scores: with queries that are 0 for rows that are not flat. So what a row sees is its own matter. Maxima,
-probabilities and contexts then follow as ever. All scores stay in the accumulator.
+lower ones; values have 8 bits, or 4 in packed rows. All rows are scored with upper halves first. The reciprocal of a
+row's sum of probabilities is its largest one, about its own maximum: where that is below a threshold, the row is *flat*
+(progressive quantisation, SpAtten, Wang et al. 2021). If any row is, a predicate lets the lower halves be loaded, and
+their products added to the scores: with queries that are 0 for rows that are not flat. So what a row sees is its own
+matter. Maxima, probabilities and contexts then follow as ever. All scores stay in the accumulator.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gemmule.compiler.kernels.attention.halves.packed import (
     PackedMapping,
     packed_half,
 )
-from gemmule.compiler.kernels.attention.halves.packing import Halves
+from gemmule.compiler.kernels.attention.halves.packing import Packing
 from gemmule.compiler.kernels.constants import FixedRows
 from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, LengthReg, SetDisplacement
 from gemmule.config import Config
@@ -61,13 +61,13 @@ class ProgressiveMapping(PackedMapping):
     """Largest probability of a row below which it is flat."""
 
     @staticmethod
-    def flat(blocks: BlockMapping, config: Config, below: float) -> ProgressiveMapping | None:
+    def flat(blocks: BlockMapping, config: Config, packing: Packing) -> ProgressiveMapping | None:
         """None where scores are not all kept, or where half a block does not begin where the mesh takes it."""
         if not blocks.keep or blocks.block % (2 * config.preload):
             return None
         return ProgressiveMapping(
             context=blocks.context, cache=blocks.cache, block=blocks.block, blocks=blocks.blocks, pair=blocks.pair,
-            kept=blocks.kept, pipelined=False, joined=blocks.joined, packed=Halves.PLANES, below=below)
+            kept=blocks.kept, pipelined=False, joined=blocks.joined, packed=packing.halves, below=packing.below)
 
 
 class ProgressiveAttention(PackedAttention):

@@ -9,8 +9,8 @@ import numpy as np
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Rows
-from gemmule.compiler.kernels.attention.pages import PAGE_LISTS
-from gemmule.compiler.kernels.attention.pages_mapping import PagesMapping, page_words
+from gemmule.compiler.kernels.attention.chosen.pages import PAGE_LISTS
+from gemmule.compiler.kernels.attention.chosen.pages_mapping import PagesMapping, page_words
 from gemmule.compiler.program import Registers, Step
 from gemmule.compiler.programs.model_program import ModelProgram, Places
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from gemmule.compiler.ir import Attention, Network
 from gemmule.compiler.ir.pages import score_shift
-from gemmule.compiler.kernels.attention.pages_mapping import ROW_HALVES, PagesMapping, page_half
+from gemmule.compiler.kernels.attention.chosen.pages_mapping import ROW_HALVES, PagesMapping, page_half
 from gemmule.compiler.kernels.attention.shared import CACHE, AttentionKernel, HeadKernel, HeadRows
 from gemmule.compiler.kernels.row_blocks import stored
 from gemmule.compiler.kernels.virtual import STATIC, At, Bank, Buffer, Builder, LengthReg
