@@ -20,6 +20,7 @@ from gemmule.compiler.kernels.attention.halves.sorting import SortingAttention, 
 from gemmule.compiler.kernels.attention.online import OnlineAttention, OnlineMapping
 from gemmule.compiler.kernels.attention.pages import PagesAttention, Paging
 from gemmule.compiler.kernels.attention.pages_mapping import PagesMapping, page_words
+from gemmule.compiler.kernels.attention.heavy import HeavyAttention, HeavyMapping, heavy_words
 from gemmule.compiler.kernels.attention.selecting import SelectingAttention, SelectingMapping, chosen_words
 from gemmule.compiler.kernels.attention.shared import (
     AttentionKernel,
@@ -161,6 +162,8 @@ class _Lowering:
         match self.mapping.attention:
             case SortingMapping():
                 return (sorted_words(self.config, 0, 0),)
+            case HeavyMapping():
+                return (heavy_words(self.config, 0, 0),)
             case SelectingMapping():
                 return (chosen_words(self.config, 0),)
             case PackedMapping():
@@ -321,6 +324,8 @@ class _Lowering:
         match self.mapping.attention:
             case SortingMapping() as blocks:
                 return SortingAttention(self.b, node, blocks, self.layers - 1, masks, self.nobody, self.cached)
+            case HeavyMapping() as blocks:
+                return HeavyAttention(self.b, node, blocks, self.layers - 1, masks, self.nobody, self.cached)
             case SelectingMapping() as blocks:
                 return SelectingAttention(self.b, node, blocks, self.layers - 1, masks, self.nobody, self.cached)
             case BranchesMapping() as blocks:

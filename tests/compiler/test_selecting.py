@@ -45,11 +45,11 @@ class Selecting(Bench):
     """A program, what chooses rows beside it, and the interpreter with a whole and a kept cache."""
 
     def __init__(self, network: Network, config: Config, rows: int, *others: Any, first: int = FIRST,
-                 last: int = LAST, packed: Halves | float | None = None) -> None:
+                 last: int = LAST, packed: Halves | float | None = None, heavy: bool = False) -> None:
         self.pruning, self.chosen = Pruning(keep=1.0, first=first, last=last), chosen_rows
         program = compile_network(network, config, rows=rows, tokens=True, packed=packed)
         self.selection = compile_selection(network, program, rows=rows, first=first, last=last,
-                                           base_address=round_up(program.size, 1 << 12))
+                                           base_address=round_up(program.size, 1 << 12), heavy=heavy)
         super().__init__(program, network, *others)
         select = self.selection.select
         self.devices[0] = Simulator(config, dram_bytes=select.base_address + select.size)
