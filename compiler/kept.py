@@ -104,13 +104,14 @@ def sampled_kept(network: Network, sha256: str, program: ModelProgram, *, base_a
 
 
 def selection_kept(network: Network, sha256: str, program: ModelProgram, *, first: int, last: int, base_address: int,
-                   rows: int | None = None) -> Selection:
+                   rows: int | None = None, heavy: bool = False) -> Selection:
     """:func:`gemmule.compiler.programs.selecting.compile_selection`, likewise; ``rows``: as many as ``program`` takes.
 
     Raises:
         CompileError: it does not fit, or cannot share weights and cache.
     """
-    options = {"rows": rows or program.max_rows, "first": first, "last": last, "base_address": base_address}
+    options = {"rows": rows or program.max_rows, "first": first, "last": last, "base_address": base_address,
+               "heavy": heavy}
     return _kept((Selection,), _path(sha256, program.config, {**options, "beside": _digest(program), "chooses": True}),
                  lambda: compile_selection(network, program, **options))
 

@@ -39,9 +39,10 @@ ADAPTIVE_MOST = 8
 LAUNCHES = ("pass", "draft", "step")
 OVERFLOWS = ("stop", "crop", "sinks")
 KV_CACHES = ("full", "none")
-SCORES = ("attention", "none", "pages")
-"""By what rows of a cache are chosen: what the last rows attend to, by KV head; or nothing, so that the first and the
-newest ones stay (both at fixed positions); or by each row itself, in pages."""
+SCORES = ("attention", "heavy", "none", "pages")
+"""By what rows of a cache are chosen: what the last rows attend to, by KV head; what all rows have attended to (heavy
+hitters); or nothing, so that the first and the newest ones stay (all at fixed positions); or by each row itself, in
+pages."""
 COMPUTES = ("auto", "device", "interpreter")
 VERIFY = ("match", "rejection")
 TEMPERATURE = (0.001, 1000.0)

@@ -33,8 +33,10 @@ def base_registers(items: Iterable[Item]) -> dict[str, int]:
 
 def fixed_bases(bases: Mapping[str, int]) -> dict[int, str]:
     """The DRAM region of each base register that a launch does not move by itself, whatever part of it is meant."""
-    return {register: CACHE if region.startswith((NEW, OLD, PACKED)) else SUMS if region == NEW_SUMS
-            else region.removesuffix(stored("")) for region, register in bases.items() if not region.endswith(LAYER_REGION)}
+    parts = {NEW_SUMS: SUMS}
+    return {register: CACHE if region.startswith((NEW, OLD, PACKED))
+            else parts.get(region, region.removesuffix(stored("")))
+            for region, register in bases.items() if not region.endswith(LAYER_REGION)}
 
 
 def emit(items: Sequence[Item], rows: Mapping[Buffer, int], bases: Mapping[str, int]) -> list[Command]:

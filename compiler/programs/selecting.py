@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.ir import Network, Rows
+from gemmule.compiler.ir import Graph, Network, Rows
 from gemmule.compiler.kernels.attention.block import BlockMapping
 from gemmule.compiler.kernels.attention.halves.packing import NIBBLES, PAIRS, nibble_tables
 from gemmule.compiler.kernels.attention.halves.sorting import BOTH_MARKS, SortingMapping, sorted_words
@@ -32,7 +32,7 @@ from gemmule.compiler.kernels.contents import Contents
 from gemmule.compiler.layout import Region
 from gemmule.compiler.passes.fit import run_fitting
 from gemmule.compiler.passes.fuse import Operator, fuse, nodes_of
-from gemmule.compiler.passes.map import Choice, choices
+from gemmule.compiler.passes.map import Choice, choices, default_rows, most_rows
 from gemmule.compiler.passes.pipeline import run
 from gemmule.compiler.program import ReadDram, Registers, Step
 from gemmule.compiler.programs.halves.packed_program import PackedProgram
@@ -41,9 +41,10 @@ from gemmule.compiler.programs.linker import Linker
 from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.compiler.programs.moves import COPY, GATHER, CopyEntry, CopyProgram, GatherEntry, GatherProgram
 from gemmule.compiler.programs.pass_entry import PassEntry
+from gemmule.config import Config
 from gemmule.numerics import MOST_GUARDED
 
-__all__ = ["KEPT", "Selection", "SelectingProgram", "compile_selection"]
+__all__ = ["KEPT", "Selection", "SelectingProgram", "compile_selection", "selecting_rows"]
 
 KEPT = "kept cache"
 """Region of the chosen rows."""
@@ -217,6 +218,16 @@ class Selection:
         for address, rows in self.select.prefix_rows(network):
             at = address + self.displacement - base
             dram[at:at + len(rows)] = rows
+
+
+def selecting_rows(graph: Graph, config: Config, counts: int = 0) -> int:
+    """Rows of a selecting pass where nobody asks for a number: those of a pass that decodes.
+
+    ``counts``: so many rows are counted together; then the most that divide them.
+    """
+    if not counts:
+        return default_rows(graph, config)
+    return 1 << min(most_rows(graph, config).bit_length() - 1, (counts & -counts).bit_length() - 1)
 
 
 def compile_selection(network: Network, program: ModelProgram, *, rows: int, first: int, last: int,

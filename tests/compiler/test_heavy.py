@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from gemmule import numerics
-from gemmule.compiler.compile import compile_network
-from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Cache, Network, Rows
 from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.kernels.moves import LISTS, list_pitch
-from gemmule.compiler.programs.selecting import KEPT, compile_selection
+from gemmule.compiler.programs.selecting import KEPT
 from gemmule.config import Config, load_config
-from gemmule.sim.rtl.device import RtlDevice
 from tests.compiler.integer_networks import random_network
-from tests.compiler.test_selecting import KINDS, LLAMA, SEED, Selecting
-from tests.thinned import some, thinned
+from tests.compiler.test_selecting import KINDS, SEED, Selecting
+from tests.thinned import thinned
 
 TINY, EDGE, BASE = (load_config(name) for name in ("tiny", "edge", "base"))
 FIRST, LAST = 3, 16

@@ -11,6 +11,7 @@ chooses as in :mod:`gemmule.compiler.kernels.attention.selecting`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -152,33 +153,53 @@ class _HeavyHead(SelectingHead):
         """Normalised probabilities of a piece, added to the sums from row ``first`` behind a register's on; keys of
         these.
         """
-        b, k, i = self.b, self.kernel, number % 2
-        to, added, keys, pitch = self.normalised[i], self.added[i], self.keys[i], 2 * k.apart
+        b, i, pitch = self.b, number % 2, 2 * self.kernel.apart
+        to, added, keys = self.normalised[i], self.added[i], self.keys[i]
         self.add_softmax(VOp.SOFTMAX_NORM, scores, columns, flags | {SoftmaxFlag.WIDE}, moved=moved,
                          src1=self.masks if flags else 0, dst=to, dst_stride=pitch)
         b.add(Unit.VECTOR, f"{self.name}: bytes lowered by 128", op=VOp.ADD, flags={AddFlag.LOOKUP}, src0=to,
               src0_stride=pitch, src1=self.nothing, dst=to, dst_stride=pitch, m=Length(pitch), n=columns, mult=1,
               aux=0, shift=0)
-        into = {MoveFlag.ACCUMULATOR}
-        b.add(Unit.LOAD, f"{self.name}: what raises sums", region=COUNTING, offset=BYTE_TABLE_ENTRIES + k.row_bytes,
-              bytes=SUM_BYTES * b.config.dim, row=added, row_stride=1, block_stride=1, rows=self.groups,
-              flags=into | {MoveFlag.BROADCAST})
-        at = self.number * k.pitch
-        move = {"row": added, "block_stride": 1, "rows": Length(1, LengthReg.LEFT, first), "offset": at}
-        if register == LengthReg.CONTEXT:  # new rows begin with 0
-            move |= {"rows": 1, "bytes": SUM_BYTES * b.each}
-            region, dyn = NEW_SUMS, (Dyn.DST, register, 1)
+        if register == LengthReg.CONTEXT:
+            self._sum_new(to, added, columns)
         else:
-            move |= {"offset": at + SUM_BYTES * first, "bytes": SUM_BYTES * k.mapping.block}
-            region, dyn = stored(SUMS), (Dyn.DST, register, 1)
-            b.add(Unit.LOAD, f"{self.name}: sums", region=SUMS, flags=into | {MoveFlag.ADD}, **move)
-        b.add(Unit.MATRIX, f"{self.name}: sums", flags={MatrixFlag.A_UNSIGNED, MatrixFlag.ACCUMULATE},
-              a_row=k.weights, a_stride=1, b_row=to, b_stride=pitch, c_row=added, c_stride=1, m=1, n=columns,
-              k=Length(pitch))
-        b.add(Unit.STORE, f"{self.name}: sums", region=region, flags=into, **move)
+            self._sum_block(to, added, columns, first)
         b.add(Unit.VECTOR, f"{self.name}: keys of sums", op=VOp.REQUANT, flags={RequantFlag.WIDE}, src0=added,
               src0_stride=1, dst=keys, dst_stride=2, m=1, n=columns, mult=1, shift=HEAVY_SHIFT)
-        self._select(SOp.KEYS, "keys of sums", dyn=dyn, src0=keys, src0_stride=2, first=0, dst=first, n=columns)
+        self._select(SOp.KEYS, "keys of sums", dyn=(Dyn.DST, register, 1), src0=keys, src0_stride=2, first=0, dst=first,
+                     n=columns)
+
+    def _sum_block(self, bytes_: At, added: At, columns: Length, first: int) -> None:
+        """Sums of a block of cached rows go on. The block is whole in DRAM: what stands behind the cached rows, new
+        ones overwrite.
+        """
+        move: dict[str, Any] = {
+            "row": added, "block_stride": 1, "bytes": SUM_BYTES * self.kernel.mapping.block,
+            "offset": self.number * self.kernel.pitch + SUM_BYTES * first, "rows": Length(1, LengthReg.LEFT, first)}
+        self._raise(added)
+        self.b.add(Unit.LOAD, f"{self.name}: sums", region=SUMS, flags={MoveFlag.ACCUMULATOR, MoveFlag.ADD}, **move)
+        self._multiply(bytes_, added, columns)
+        self.b.add(Unit.STORE, f"{self.name}: sums", region=stored(SUMS), flags={MoveFlag.ACCUMULATOR}, **move)
+
+    def _sum_new(self, bytes_: At, added: At, columns: Length) -> None:
+        """Sums of new rows begin."""
+        self._raise(added)
+        self._multiply(bytes_, added, columns)
+        self.b.add(Unit.STORE, f"{self.name}: sums of new rows", region=NEW_SUMS, flags={MoveFlag.ACCUMULATOR}, rows=1,
+                   row=added, block_stride=1, bytes=SUM_BYTES * self.b.each, offset=self.number * self.kernel.pitch)
+
+    def _raise(self, added: At) -> None:
+        """What the product makes too small, beforehand."""
+        self.b.add(Unit.LOAD, f"{self.name}: what raises sums", region=COUNTING, row=added, row_stride=1,
+                   offset=BYTE_TABLE_ENTRIES + self.kernel.row_bytes, bytes=SUM_BYTES * self.b.config.dim,
+                   block_stride=1, rows=self.groups, flags={MoveFlag.ACCUMULATOR, MoveFlag.BROADCAST})
+
+    def _multiply(self, bytes_: At, added: At, columns: Length) -> None:
+        """The row of numbers times the probabilities' bytes."""
+        pitch = 2 * self.kernel.apart
+        self.b.add(Unit.MATRIX, f"{self.name}: sums", flags={MatrixFlag.A_UNSIGNED, MatrixFlag.ACCUMULATE},
+                   a_row=self.kernel.weights, a_stride=1, b_row=bytes_, b_stride=pitch, c_row=added, c_stride=1, m=1,
+                   n=columns, k=Length(pitch))
 
     def complete_importance(self, every: Length) -> None:
         """The keys so far; rows that no pass has counted are among the newest ones, whose keys are the largest."""
