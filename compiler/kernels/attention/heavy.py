@@ -169,7 +169,7 @@ class _HeavyHead(SelectingHead):
         self._select(SOp.KEYS, "keys of sums", dyn=(Dyn.DST, register, 1), src0=keys, src0_stride=2, first=0, dst=first,
                      n=columns)
 
-    def _sum_block(self, bytes_: At, added: At, columns: Length, first: int) -> None:
+    def _sum_block(self, planes: At, added: At, columns: Length, first: int) -> None:
         """Sums of a block of cached rows go on. The block is whole in DRAM: what stands behind the cached rows, new
         ones overwrite.
         """
@@ -178,13 +178,13 @@ class _HeavyHead(SelectingHead):
             "offset": self.number * self.kernel.pitch + SUM_BYTES * first, "rows": Length(1, LengthReg.LEFT, first)}
         self._raise(added)
         self.b.add(Unit.LOAD, f"{self.name}: sums", region=SUMS, flags={MoveFlag.ACCUMULATOR, MoveFlag.ADD}, **move)
-        self._multiply(bytes_, added, columns)
+        self._multiply(planes, added, columns)
         self.b.add(Unit.STORE, f"{self.name}: sums", region=stored(SUMS), flags={MoveFlag.ACCUMULATOR}, **move)
 
-    def _sum_new(self, bytes_: At, added: At, columns: Length) -> None:
+    def _sum_new(self, planes: At, added: At, columns: Length) -> None:
         """Sums of new rows begin."""
         self._raise(added)
-        self._multiply(bytes_, added, columns)
+        self._multiply(planes, added, columns)
         self.b.add(Unit.STORE, f"{self.name}: sums of new rows", region=NEW_SUMS, flags={MoveFlag.ACCUMULATOR}, rows=1,
                    row=added, block_stride=1, bytes=SUM_BYTES * self.b.each, offset=self.number * self.kernel.pitch)
 
@@ -194,11 +194,11 @@ class _HeavyHead(SelectingHead):
                    offset=BYTE_TABLE_ENTRIES + self.kernel.row_bytes, bytes=SUM_BYTES * self.b.config.dim,
                    block_stride=1, rows=self.groups, flags={MoveFlag.ACCUMULATOR, MoveFlag.BROADCAST})
 
-    def _multiply(self, bytes_: At, added: At, columns: Length) -> None:
+    def _multiply(self, planes: At, added: At, columns: Length) -> None:
         """The row of numbers times the probabilities' bytes."""
         pitch = 2 * self.kernel.apart
         self.b.add(Unit.MATRIX, f"{self.name}: sums", flags={MatrixFlag.A_UNSIGNED, MatrixFlag.ACCUMULATE},
-                   a_row=self.kernel.weights, a_stride=1, b_row=bytes_, b_stride=pitch, c_row=added, c_stride=1, m=1,
+                   a_row=self.kernel.weights, a_stride=1, b_row=planes, b_stride=pitch, c_row=added, c_stride=1, m=1,
                    n=columns, k=Length(pitch))
 
     def complete_importance(self, every: Length) -> None:
