@@ -46,8 +46,8 @@ def check_pruned(pruning: Pruning, *, phase: str, seq: int, rows: int, batch: in
         InputError: the options are for others, rows choose pages, or rows are kept that are not there.
     """
     if pruning.pages:
-        raise InputError("--prune: score must be attention or none here, not pages, whose time depends on what each "
-                         "row chooses: take `gemmule generate --prune`, or `gemmule prune` for cycles")
+        raise InputError("--prune: score must be attention, heavy or none here, not pages, whose time depends on what "
+                         "each row chooses: take `gemmule generate --prune`, or `gemmule prune` for cycles")
     for wrong, option, needed, value in (
             (phase != "decode", "--phase", "decode", phase), (batch != 1, "--batch", "1", str(batch)),
             (attention != "exact", "--attention", "exact", attention), (fusion != "on", "--fusion", "on", fusion)):

@@ -10,6 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gemmule import numerics
+from gemmule.compiler.files.model_file import save_model
+from gemmule.compiler.programs.selecting import selecting_rows
 from gemmule.config import load_config
 from gemmule.sw.decoding.generate import Conversation
 from gemmule.sw.decoding.methods import METHODS
@@ -23,9 +26,15 @@ from gemmule.sw.errors import InputError
 from gemmule.sw.kv.pruning import Pruning, load_pruning
 from gemmule.sw.kv.selected import SelectedKV
 from gemmule.sw.models.pair import bundled_pair
+from gemmule.sw.workloads.architectures import Work, run_architecture
 from gemmule.sw.workloads.pruned import Untimed, losses, pruned_cache
+from tests.compiler.integer_networks import random_network
 from tests.thinned import of_methods
 
+from .test_architectures import small
+from .test_cli import run
+from .test_encode import MADE
+from .test_pruned_runs import ROW, SIZES, told
 from .test_pruning import NEW, _kept, _prompt
 
 BASE = load_config("base")
@@ -158,3 +167,32 @@ def test_bad_schedules(tmp_path: Path, text: str, message: str) -> None:
 
 def test_examples_are_read() -> None:
     assert load_pruning(Path(__file__).parents[2] / "examples" / "pruning" / "heavy_short.yaml") == SCHEDULE
+
+
+def test_a_pass(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """`run model`: caches, sums and logits are the interpreter's; an interval's rows are counted. Without data about
+    as many cycles.
+    """
+    file, network = tmp_path / "decoder.safetensors", random_network(SIZES, 1)
+    save_model(file, network, MADE.model_copy(update={"prefix": (1, 2)}), None)
+    monkeypatch.setenv("GEMMULE_CACHE", str(tmp_path))
+    text, words = "keep: 0.5\nevery: 16\nlast: 16\nwhole: 32\nscore: heavy\n", ("model", str(file), "--seq", "100")
+    found = told(monkeypatch, tmp_path, text, *words)
+    timed = told(monkeypatch, tmp_path, text, *words, "--timing-only")
+    assert found["output_equals_interpreter"] is True
+    assert found["kept_rows_by_layer"] == timed["kept_rows_by_layer"] == [50, 50, 50]
+    rows = selecting_rows(network.graph, load_config("edge"), 16)
+    assert found["kv_bytes"] == ROW * 58 + ROW * sum(range(80, 96, rows)) // 16
+    assert found["prune"]["score"] == "heavy"
+    assert 0 < found["dropped_probability"] < 0.6
+    assert timed["selection_cycles"] == pytest.approx(found["selection_cycles"], rel=0.03)
+    monkeypatch.setattr(numerics, "counted", lambda p: np.asarray(p, dtype=np.int64))
+    assert run(monkeypatch, "run", *words, "--config", "edge", "--prune", str(tmp_path / "schedule.yaml")) == 1
+
+
+def test_a_pass_by_shape() -> None:
+    attention, heavy = (run_architecture(small(), load_config("edge"), Work(seq=100, pruning=replace(
+        SCHEDULE, score=score))) for score in ("attention", "heavy"))
+    assert heavy["kept_rows_by_layer"] == attention["kept_rows_by_layer"] == [50, 50]
+    assert heavy["cycles"] == pytest.approx(attention["cycles"], rel=0.01)  # the kept cache stands elsewhere
+    assert heavy["selection_cycles"] == pytest.approx(attention["selection_cycles"], rel=0.2)  # as many rows
