@@ -110,8 +110,8 @@ def selection_kept(network: Network, sha256: str, program: ModelProgram, *, firs
     Raises:
         CompileError: it does not fit, or cannot share weights and cache.
     """
-    options = {"rows": rows or program.max_rows, "first": first, "last": last, "base_address": base_address,
-               "heavy": heavy}
+    options: dict[str, Any] = {"rows": rows or program.max_rows, "first": first, "last": last,
+                               "base_address": base_address, "heavy": heavy}
     return _kept((Selection,), _path(sha256, program.config, {**options, "beside": _digest(program), "chooses": True}),
                  lambda: compile_selection(network, program, **options))
 

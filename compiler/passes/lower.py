@@ -17,7 +17,7 @@ from gemmule.compiler.kernels.attention.cache_list import CacheLists, list_cache
 from gemmule.compiler.kernels.attention.halves.packed import PackedAttention, PackedMapping, packed_words
 from gemmule.compiler.kernels.attention.halves.progressive import ProgressiveAttention, ProgressiveMapping
 from gemmule.compiler.kernels.attention.halves.sorting import SortingAttention, SortingMapping, sorted_words
-from gemmule.compiler.kernels.attention.heavy import HeavyAttention, HeavyMapping, heavy_words
+from gemmule.compiler.kernels.attention.importance.heavy import HeavyAttention, HeavyMapping, heavy_words
 from gemmule.compiler.kernels.attention.online import OnlineAttention, OnlineMapping
 from gemmule.compiler.kernels.attention.pages import PagesAttention, Paging
 from gemmule.compiler.kernels.attention.pages_mapping import PagesMapping, page_words

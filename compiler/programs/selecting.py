@@ -18,7 +18,7 @@ from gemmule.compiler.ir import Graph, Network, Rows
 from gemmule.compiler.kernels.attention.block import BlockMapping
 from gemmule.compiler.kernels.attention.halves.packing import NIBBLES, PAIRS, nibble_tables
 from gemmule.compiler.kernels.attention.halves.sorting import BOTH_MARKS, SortingMapping, sorted_words
-from gemmule.compiler.kernels.attention.heavy import (
+from gemmule.compiler.kernels.attention.importance.heavy import (
     COUNTING,
     SUM_BYTES,
     HeavyMapping,
