@@ -7,8 +7,8 @@ prompt by autoregressive decoding alone, then by every method and draft length. 
 of all layers are compared with those that autoregressive decoding has of the same rows. With --batch 4 four texts
 share passes by the loop of `gemmule generate --batch`, each with its own drafts, acceptance and end. --weights int4:
 the same models with int4 weights. --prune FILE: by every method with a cache that is pruned by that schedule, beside
-autoregressive decoding with the same one; the kept cache is compared behind every commit, or the whole one where rows
-choose pages.
+autoregressive decoding with the same one; the kept cache is compared behind every commit, with the running sums by
+which rows are chosen (score: heavy), or the whole one where rows choose pages.
 
 Prompts are the held-out ones of `gemmule bench`, in their order: completions, copies, docstrings, tables, repetitions.
 Finished groups of prompts are kept in --out and not run again for the same files of the pair and the same methods; what
@@ -151,6 +151,8 @@ class KeptCache(SelectedKV):
     def commit(self, path: Sequence[int]) -> int:
         super().commit(path)
         held = {name: self.model.cache.contents(name) for name in self.model.cache.width}
+        assert isinstance(self.chooser, InterpretedChooser)
+        held |= {f"{name}: running sums": (sums, sums) for name, sums in self.chooser.sums.items()}
         if self.reference is None:
             self.found[self.since] = held
             return 0

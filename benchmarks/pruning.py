@@ -9,10 +9,9 @@ interpreter with the device's choices (tests/sw/test_pruning.py), over that of t
 of all positions, and of those from 512 on. The schedules that select at fixed positions were chosen before any was
 measured; of pages, size and representative were chosen on these windows, by half and a quarter of the rows.
 ``unseen``: other windows of 1,024 tokens, then of 2,048 (hours), measured once with what had been chosen. *Pooled* ones
-are not the device's: the importance of a row is the largest of its neighbours', as in SnapKV; nor are *heavy
-hitters*, whose importance is summed over all rows since the first selection, as in H2O. ``cycles``: a pass of one row
-behind contexts up to 8,000 positions on `base` with memories for lists of that length, timing alone, and the share of
-a selection that each token pays. Finished rows are kept in --out and not run again.
+are not the device's: the importance of a row is the largest of its neighbours', as in SnapKV. ``cycles``: a pass of one
+row behind contexts up to 8,000 positions on `base` with memories for lists of that length, timing alone, and the share
+of a selection that each token pays. Finished rows are kept in --out and not run again.
 """
 
 from __future__ import annotations
@@ -31,7 +30,6 @@ from benchmarks.smollm2.texts import CODE
 from gemmule.compiler.files.model_file import load_model
 from gemmule.config import Config, load_config
 from gemmule.sw.device.chosen import InterpretedChooser
-from gemmule.sw.device.interpreted import InterpretedModel
 from gemmule.sw.kv.pruning import Pruning
 from gemmule.sw.models.import_texts import default_texts
 from gemmule.sw.models.pair import Placed
@@ -53,7 +51,8 @@ SCHEDULES = {
     "a quarter, pages of 16": replace(PAGES, keep=0.25, page=16, last=32)}
 UNSEEN = ("half", "half, pages", "a quarter, pages")
 POOLED = {f"{name}, pooled": SCHEDULES[name] for name in ("half", "a quarter")}
-HEAVY = {f"{name}, heavy hitters": replace(SCHEDULES[name], last=64) for name in ("half", "a fifth")}
+HEAVY = {f"{name}, heavy hitters": replace(SCHEDULES[name], score="heavy") for name in ("half", "a fifth")}
+"""The importance of a row is summed over all rows so far, as in H2O (Zhang et al. 2023)."""
 POOL = 7
 """Neighbours, the row itself among them, whose largest importance counts (SnapKV, Li et al. 2024)."""
 CONTEXTS = (512, 1024, 2048, 4096, 8000)
@@ -61,6 +60,7 @@ LISTS = {"select_keys": 8192, "list_entries": 16384}
 """Of `base`, for lists of 8,000 rows."""
 KEEPS = {"whole cache": None, "a half": Pruning(keep=0.5), "a fifth": Pruning(keep=0.2),
          "window of 256": Pruning(keep=256, whole=256, score="none")}
+KEPT_HEAVY = {"a fifth, heavy hitters": Pruning(keep=0.2, score="heavy")}
 KEPT_PAGES = {"pages, a quarter": replace(PAGES, keep=0.25), "pages, 256 rows": replace(PAGES, keep=256)}
 """A share fits contexts up to 2,048 positions: what a row sees is in the scratchpad at once."""
 Record = dict[str, Any]
@@ -72,20 +72,6 @@ class Pooled(InterpretedChooser):
     def chosen(self, node: str, importance: np.ndarray, kept: int) -> np.ndarray:
         beside = np.pad(importance, ((0, 0), (POOL // 2, POOL // 2)))
         return super().chosen(node, np.lib.stride_tricks.sliding_window_view(beside, POOL, axis=1).max(axis=2), kept)
-
-
-class HeavyHitters(InterpretedChooser):
-    """Importance goes on from selection to selection (H2O, Zhang et al. 2023)."""
-
-    def __init__(self, model: InterpretedModel, pruning: Pruning, observed: int) -> None:
-        """Every row since the last selection is observed, however many a selecting pass has."""
-        super().__init__(model, pruning, pruning.every)
-        self.sums: dict[str, np.ndarray] = {}
-
-    def chosen(self, node: str, importance: np.ndarray, kept: int) -> np.ndarray:
-        before = self.sums.get(node, importance[:, :0])
-        self.sums[node] = importance + np.pad(before, ((0, 0), (0, importance.shape[1] - before.shape[1])))
-        return super().chosen(node, self.sums[node], kept)
 
 
 def windows(length: int = LENGTH, *, unseen: bool = False) -> dict[str, np.ndarray]:
@@ -113,7 +99,7 @@ def quality(record: Record, save: Callable[[], None]) -> None:
             dense[kind] = [losses(network, window, None, OBSERVED).nats.tolist() for window in some]
             save()
     for name, schedule in (SCHEDULES | POOLED | HEAVY).items():
-        chooser = Pooled if name in POOLED else HeavyHitters if name in HEAVY else InterpretedChooser
+        chooser = Pooled if name in POOLED else InterpretedChooser
         if any(row["schedule"] == name for row in rows):
             continue
         found = {kind: [losses(network, window, schedule, OBSERVED, chooser) for window in some]
@@ -162,22 +148,22 @@ def cycles(record: Record, save: Callable[[], None]) -> None:
     config = Config.model_validate(load_config("base").model_dump() | {"name": "base-long-lists", **LISTS})
     rows = record.setdefault("cycles", [])
     dense: Placed | None = None
-    for name, schedule in (KEEPS | KEPT_PAGES).items():
-        pages = pair_of("int8").target(config, 0, pruning=schedule) if name in KEPT_PAGES else None
+    for name, schedule in (KEEPS | KEPT_HEAVY | KEPT_PAGES).items():
+        own = pair_of("int8").target(config, 0, pruning=schedule) if name in KEPT_HEAVY | KEPT_PAGES else None
         for context in CONTEXTS:
             if any((row["context"], row["cache"]) == (context, name) for row in rows) or (
-                    pages and context + 2 > pages.program.max_positions):
+                    own and context + 2 > own.program.max_positions):
                 continue
-            if not pages:
+            if not own:
                 dense = dense or pair_of("int8").target(config, 0, pruning=PLAIN)
-            placed = pages or dense
+            placed = own or dense
             assert placed
             found = token_cycles(placed, schedule, context)
             rows.append({"context": context, "cache": name, "rows": found.rows, "pass": found.passing,
                          "selection": found.selection, "a token": found.cycles, "top_k": found.top_k,
                          "top_k_exposed": found.top_k_exposed})
             save()
-    order = [*KEEPS, *KEPT_PAGES]
+    order = [*KEEPS, *KEPT_HEAVY, *KEPT_PAGES]
     rows.sort(key=lambda row: (row["context"], order.index(row["cache"])))
     least = {row["context"]: row["a token"] for row in rows if row["cache"] == "whole cache"}
     for row in rows:

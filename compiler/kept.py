@@ -105,7 +105,7 @@ def sampled_kept(network: Network, sha256: str, program: ModelProgram, *, base_a
 
 
 def selection_kept(network: Network, sha256: str, program: ModelProgram, *, first: int, last: int, base_address: int,
-                   rows: int | None = None, page: int = 0) -> Selection:
+                   rows: int | None = None, heavy: bool = False, page: int = 0) -> Selection:
     """:func:`gemmule.compiler.programs.selecting.compile_selection`, likewise; ``rows``: as many as ``program`` takes;
     ``page``: by chunks of so many rows (:func:`gemmule.compiler.programs.chosen.chunks.compile_chunks`).
 
@@ -114,9 +114,10 @@ def selection_kept(network: Network, sha256: str, program: ModelProgram, *, firs
     """
     options: dict[str, Any] = {
         "rows": rows or program.max_rows, "first": first, "last": last, "base_address": base_address}
-    path = _path(sha256, program.config, {**options, "page": page, "beside": _digest(program), "chooses": True})
+    path = _path(sha256, program.config, {
+        **options, "heavy": heavy, "page": page, "beside": _digest(program), "chooses": True})
     return _kept((Selection,), path, lambda: compile_chunks(network, program, page=page, **options) if page
-                 else compile_selection(network, program, **options))
+                 else compile_selection(network, program, heavy=heavy, **options))
 
 
 def sharing_kept(network: Network, sha256: str, program: ModelProgram, *, rows: int, base_address: int,

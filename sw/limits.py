@@ -39,10 +39,10 @@ ADAPTIVE_MOST = 8
 LAUNCHES = ("pass", "draft", "step")
 OVERFLOWS = ("stop", "crop", "sinks")
 KV_CACHES = ("full", "none")
-SCORES = ("attention", "none", "pages", "chunks")
-"""By what rows of a cache are chosen: what the last rows attend to, by KV head; or nothing, so that the first and the
-newest ones stay; or by each row itself, in pages; or by the last row's products with the means of chunks. All but pages
-choose at fixed positions."""
+SCORES = ("attention", "heavy", "none", "pages", "chunks")
+"""By what rows of a cache are chosen: what the last rows attend to, by KV head; what all rows have attended to (heavy
+hitters); or nothing, so that the first and the newest ones stay; or by each row itself, in pages; or by the last row's
+products with the means of chunks. All but pages choose at fixed positions."""
 COMPUTES = ("auto", "device", "interpreter")
 VERIFY = ("match", "rejection")
 TEMPERATURE = (0.001, 1000.0)

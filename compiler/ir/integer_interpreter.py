@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import singledispatchmethod
 from types import MappingProxyType
@@ -51,6 +51,8 @@ EXACT = 1 << 24
 LEAST_PIECE = 256
 """Depth of a piece of a product that pays in float32."""
 NUMPY = {DType.INT8: np.int8, DType.INT16: np.int16, DType.INT32: np.int32}
+Weighing = Callable[[np.ndarray], np.ndarray]
+"""What 16-bit probabilities count for importance."""
 BITS = {DType.INT8: 8, DType.INT16: 16, DType.INT32: 32}
 
 
@@ -134,6 +136,7 @@ class IntegerInterpreter:
         """8-bit probabilities so far, and those of them that met a value, where some do not; of a prefix none."""
         self._importance: dict[str, np.ndarray] | None = None
         self._chunks: tuple[Pages, dict[str, np.ndarray]] | None = None
+        self._weighing: Weighing | None = None
         self._kept: dict[str, np.ndarray] = {}
         """int8 weights of int4 ones, by tensor."""
         self._readers_left = {node.name: len(network.graph.readers(node.name)) for node in network.graph.nodes}
@@ -153,18 +156,19 @@ class IntegerInterpreter:
         cache.advance(rows)
         return self._values[self.network.graph.output]
 
-    def importance(self, rows: Rows, cache: Cache) -> dict[str, np.ndarray]:
+    def importance(self, rows: Rows, cache: Cache, of: Weighing | None = None) -> dict[str, np.ndarray]:
         """What a pass over rows of one sequence attends to, by attention node  # int64 [KV heads, cached and new rows].
 
         The sum over rows, and over the heads that share a KV head, of normalised 16-bit probabilities, a constant
-        prefix left out; as a selecting pass of the device has it. The rows enter ``cache``.
+        prefix left out; as a selecting pass of the device has it. The rows enter ``cache``. ``of``: what a probability
+        counts, by default itself.
         """
-        self._importance = {}
+        self._importance, self._weighing = {}, of
         try:
             self.forward(rows, cache)
             return self._importance
         finally:
-            self._importance = None
+            self._importance = self._weighing = None
 
     def chunk_scores(self, rows: Rows, cache: Cache, pages: Pages) -> dict[str, np.ndarray]:
         """What the last row of a pass finds of whole chunks before the newest rows, by attention node  # int64
@@ -409,6 +413,7 @@ class IntegerInterpreter:
             maximum, _ = octave_max(t[:, node.prefix:], seen[:, node.prefix:])
             maximum, _ = octave_max(t[:, :node.prefix], seen[:, :node.prefix], maximum)
         p = numerics.row_normalized(t, maximum, seen, reciprocal, length, wide=True, kind=node.kind)[:, node.prefix:]
+        p = self._weighing(p) if self._weighing else p
         total = self._importance.setdefault(node.name, np.zeros((node.kv_heads, p.shape[1]), dtype=np.int64))
         np.add.at(total, kv, p.reshape(len(kv), -1, p.shape[1]).sum(axis=1))
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.kernels.attention.shared import CACHE, NEW, OLD, PACKED
+from gemmule.compiler.kernels.attention.shared import CACHE, NEW, NEW_SUMS, OLD, PACKED, SUMS
 from gemmule.compiler.kernels.row_blocks import stored
 from gemmule.compiler.kernels.virtual import At, Buffer, Item, Loop, SetDisplacement, Value, VirtualCommand, leaves
 from gemmule.compiler.passes.roll import LAYER_REGION
@@ -33,7 +33,9 @@ def base_registers(items: Iterable[Item]) -> dict[str, int]:
 
 def fixed_bases(bases: Mapping[str, int]) -> dict[int, str]:
     """The DRAM region of each base register that a launch does not move by itself, whatever part of it is meant."""
-    return {register: CACHE if region.startswith((NEW, OLD, PACKED)) else region.removesuffix(stored(""))
+    parts = {NEW_SUMS: SUMS}
+    return {register: CACHE if region.startswith((NEW, OLD, PACKED))
+            else parts.get(region, region.removesuffix(stored("")))
             for region, register in bases.items() if not region.endswith(LAYER_REGION)}
 
 

@@ -20,6 +20,7 @@ from gemmule.compiler.kernels.attention.chosen.pages_mapping import PagesMapping
 from gemmule.compiler.kernels.attention.halves.packed import PackedAttention, PackedMapping, packed_words
 from gemmule.compiler.kernels.attention.halves.progressive import ProgressiveAttention, ProgressiveMapping
 from gemmule.compiler.kernels.attention.halves.sorting import SortingAttention, SortingMapping, sorted_words
+from gemmule.compiler.kernels.attention.importance.heavy import HeavyAttention, HeavyMapping, heavy_words
 from gemmule.compiler.kernels.attention.online import OnlineAttention, OnlineMapping
 from gemmule.compiler.kernels.attention.selecting import SelectingAttention, SelectingMapping, chosen_words
 from gemmule.compiler.kernels.attention.shared import (
@@ -164,6 +165,8 @@ class _Lowering:
                 return (sorted_words(self.config, 0, 0),)
             case ChunkingMapping(page=page):
                 return (chunk_words(self.config, 0, 0, page),)
+            case HeavyMapping():
+                return (heavy_words(self.config, 0, 0),)
             case SelectingMapping():
                 return (chosen_words(self.config, 0),)
             case PackedMapping():
@@ -326,6 +329,8 @@ class _Lowering:
                 return SortingAttention(self.b, node, blocks, self.layers - 1, masks, self.nobody, self.cached)
             case ChunkingMapping() as blocks:
                 return ChunkingAttention(self.b, node, blocks, self.layers - 1, masks, self.nobody, self.cached)
+            case HeavyMapping() as blocks:
+                return HeavyAttention(self.b, node, blocks, self.layers - 1, masks, self.nobody, self.cached)
             case SelectingMapping() as blocks:
                 return SelectingAttention(self.b, node, blocks, self.layers - 1, masks, self.nobody, self.cached)
             case BranchesMapping() as blocks:

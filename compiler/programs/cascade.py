@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.kernels.attention.cascade import (
+from gemmule.compiler.kernels.attention.importance.cascade import (
     CONTEXTS,
     KEYS,
     QUERIES,

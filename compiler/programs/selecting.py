@@ -14,29 +14,38 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.ir import Network, Rows
+from gemmule.compiler.ir import Graph, Network, Rows
 from gemmule.compiler.kernels.attention.block import BlockMapping
 from gemmule.compiler.kernels.attention.chosen.chunks import CHUNK_ROWS, ChunkingMapping, chunk_constants, most_chunked
 from gemmule.compiler.kernels.attention.halves.packing import NIBBLES, PAIRS, nibble_tables
 from gemmule.compiler.kernels.attention.halves.sorting import BOTH_MARKS, SortingMapping, sorted_words
+from gemmule.compiler.kernels.attention.importance.heavy import (
+    COUNTING,
+    SUM_BYTES,
+    HeavyMapping,
+    counting_bytes,
+    heavy_words,
+    sums_pitch,
+)
 from gemmule.compiler.kernels.attention.selecting import SelectingMapping, chosen_words, most_chosen
-from gemmule.compiler.kernels.attention.shared import CACHE
+from gemmule.compiler.kernels.attention.shared import CACHE, NEW_SUMS, SUMS
 from gemmule.compiler.kernels.contents import Contents
 from gemmule.compiler.layout import Region
 from gemmule.compiler.passes.fit import run_fitting
 from gemmule.compiler.passes.fuse import Operator, fuse, nodes_of
-from gemmule.compiler.passes.map import Choice, choices
+from gemmule.compiler.passes.map import Choice, choices, default_rows, most_rows
 from gemmule.compiler.passes.pipeline import run
-from gemmule.compiler.program import Registers, Step
+from gemmule.compiler.program import ReadDram, Registers, Step
 from gemmule.compiler.programs.halves.packed_program import PackedProgram
 from gemmule.compiler.programs.halves.packing import PACK, PackEntry, PackProgram
 from gemmule.compiler.programs.linker import Linker
 from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.compiler.programs.moves import COPY, GATHER, CopyEntry, CopyProgram, GatherEntry, GatherProgram
 from gemmule.compiler.programs.pass_entry import PassEntry
+from gemmule.config import Config
 from gemmule.numerics import MOST_GUARDED
 
-__all__ = ["KEPT", "Selection", "SelectingProgram", "compile_selection"]
+__all__ = ["KEPT", "Selection", "SelectingProgram", "compile_selection", "selecting_rows"]
 
 KEPT = "kept cache"
 """Region of the chosen rows."""
@@ -46,49 +55,104 @@ KEPT = "kept cache"
 class SelectingProgram(ModelProgram):
     """Passes over exactly ``max_rows`` rows behind a cache, of which no answer is wanted but lists of rows."""
 
-    def choosing(self, rows: Rows, cached: int, kept: int, pairs: int = 0) -> Step:
+    def choosing(self, rows: Rows, cached: int, kept: int, pairs: int = 0, behind: int = 0) -> Step:
         """A pass over ``rows`` behind ``cached`` ones, after which lists have ``kept`` of all these; of them the least
         important ones, ``pairs`` pairs, are of 4 bits.
+
+        ``behind``: so many more rows of the cache, which come later than those of the pass, are among those that are
+        chosen; where probabilities are counted, and these rows' are not yet.
 
         Raises:
             CompileError: sizes out of range.
         """
-        return Step(self.choosing_registers(len(rows), cached, kept, pairs), tuple(self.inputs(rows)))
+        return Step(self.choosing_registers(len(rows), cached, kept, pairs, behind), tuple(self.inputs(rows)))
 
-    def choosing_registers(self, rows: int, cached: int, kept: int, pairs: int = 0) -> Registers:
+    def counting(self, rows: Rows, cached: int) -> Step:
+        """A pass over ``rows`` behind ``cached`` ones that adds their probabilities to the sums and chooses nothing.
+
+        Raises:
+            CompileError: sizes out of range, or a program that does not count.
+        """
+        return Step(self.counting_registers(len(rows), cached), tuple(self.inputs(rows)))
+
+    def counting_registers(self, rows: int, cached: int) -> Registers:
+        """:meth:`counting` without the rows."""
+        if not self.counts:
+            raise CompileError("running sums need a program that counts probabilities: compile with heavy=True")
+        made = self._selecting_registers(rows, cached)
+        made.first = (heavy_words(self.config, 0, 0),)
+        return made
+
+    def choosing_registers(self, rows: int, cached: int, kept: int, pairs: int = 0, behind: int = 0) -> Registers:
         """:meth:`choosing` without the rows."""
-        if rows != self.max_rows:
-            raise CompileError(f"a selecting pass takes {self.max_rows} rows, not {rows}")
-        every = cached + rows - self.graph.prefix
+        made = self._selecting_registers(rows, cached)
+        last = self._attention.last if self.counts else 0
+        if not 0 <= behind <= last:
+            raise CompileError(f"rows that are not counted must be from 0 to {last}, as many as always stay, not "
+                               f"{behind}")
+        every = cached + rows + behind - self.graph.prefix
         if not self.least <= kept <= every:
             raise CompileError(f"rows to keep must be from {self.least} (those that always are) to {every} (those that "
                                f"are cached), not {kept}")
         if not 0 <= 2 * pairs <= (kept if self.sorts else 0) or pairs % PAIRS:
             raise CompileError(f"pairs of rows of 4 bits must be a multiple of {PAIRS} from 0 to "
                                f"{kept // 2 if self.sorts else 0}, not {pairs}")
-        made = super().registers(rows, cached, 0)
-        made.first = (sorted_words(self.config, kept, pairs) if self.sorts else chosen_words(self.config, kept),)
+        made.first = (sorted_words(self.config, kept, pairs) if self.sorts else
+                      heavy_words(self.config, kept, every) if self.counts else chosen_words(self.config, kept),)
         return made
+
+    def _selecting_registers(self, rows: int, cached: int) -> Registers:
+        """Of a pass over so many rows; new ones' sums stand behind those of the cached ones."""
+        if rows != self.max_rows:
+            raise CompileError(f"a selecting pass takes {self.max_rows} rows, not {rows}")
+        made = super().registers(rows, cached, 0)
+        if self.counts:
+            (address, size), first = self.symbols[SUMS], SUM_BYTES * (cached - self.graph.prefix)
+            made.bases[self.registers_of[NEW_SUMS]] = address + first
+            made.limits[self.registers_of[NEW_SUMS]] = size - first
+        return made
+
+    @property
+    def _attention(self) -> SelectingMapping:
+        attention = self.choice.mappings[0].attention
+        assert isinstance(attention, SelectingMapping)
+        return attention
 
     @property
     def sorts(self) -> bool:
         """Whether some of the rows that stay can be of 4 bits."""
-        return isinstance(self.choice.mappings[0].attention, SortingMapping)
+        return isinstance(self._attention, SortingMapping)
+
+    @property
+    def counts(self) -> bool:
+        """Whether rows are chosen by the running sums of probabilities."""
+        return isinstance(self._attention, HeavyMapping)
+
+    def running_sums(self, read_dram: ReadDram, rows: int) -> np.ndarray:
+        """The sums of the first ``rows`` rows behind the prefix, int32 [layers, KV heads, rows].
+
+        Raises:
+            CompileError: the program does not count.
+        """
+        if not self.counts:
+            raise CompileError("running sums need a program that counts probabilities: compile with heavy=True")
+        heads = self.graph.attentions[0].kv_heads
+        found = self.read(read_dram, SUMS).view("<i4").reshape(-1, heads, sums_pitch(self._attention) // SUM_BYTES)
+        return found[:, :, :rows]
 
     @property
     def least(self) -> int:
         """Rows that are always kept."""
-        attention = self.choice.mappings[0].attention
-        assert isinstance(attention, SelectingMapping)
-        return attention.first + attention.last
+        return self._attention.first + self._attention.last
 
     def extremes(self) -> list[Registers]:
         most, rows, prefix = self.max_positions - self.max_rows, self.max_rows, self.graph.prefix
         least = prefix + max(0, self.least - rows)
         sizes = [(cached, kept) for cached in sorted({min(max(least, end), most) for end in (0, 1, 65, most)})
                  for kept in sorted({self.least, cached + rows - prefix})]
-        return [self.choosing_registers(rows, cached, kept, pairs) for cached, kept in sizes
-                for pairs in ({0, kept // 2 // PAIRS * PAIRS} if self.sorts else {0})]
+        counting = [self.counting_registers(rows, cached) for cached in (prefix, most)] if self.counts else []
+        return [*counting, *(self.choosing_registers(rows, cached, kept, pairs) for cached, kept in sizes
+                             for pairs in ({0, kept // 2 // PAIRS * PAIRS} if self.sorts else {0}))]
 
 
 class _SelectingEntry(PassEntry[SelectingProgram]):
@@ -154,18 +218,31 @@ class Selection:
             put(dram, PACK, np.frombuffer(self.pack.image, dtype=np.uint8))
             put(dram, NIBBLES, nibble_tables())
             put(dram, BOTH_MARKS, np.repeat(np.arange(2, dtype=np.uint8), self.select.config.dim))
+        if self.select.counts:
+            put(dram, COUNTING, counting_bytes(self.select.config, network.graph.attentions[0], self.select.max_rows))
         for address, rows in self.select.prefix_rows(network):
             at = address + self.displacement - base
             dram[at:at + len(rows)] = rows
 
 
+def selecting_rows(graph: Graph, config: Config, counts: int = 0) -> int:
+    """Rows of a selecting pass where nobody asks for a number: those of a pass that decodes.
+
+    ``counts``: so many rows are counted together; then the most that divide them.
+    """
+    if not counts:
+        return default_rows(graph, config)
+    return 1 << min(most_rows(graph, config).bit_length() - 1, (counts & -counts).bit_length() - 1)
+
+
 def compile_selection(network: Network, program: ModelProgram, *, rows: int, first: int, last: int, base_address: int,
-                      page: int = 0, kind: type[SelectingProgram] = SelectingProgram) -> Selection:
+                      heavy: bool = False, page: int = 0, kind: type[SelectingProgram] = SelectingProgram) -> Selection:
     """Compile a selecting pass over ``rows`` rows, and what moves rows, beside ``program``. Where its passes take rows
     of 4 bits, the selecting pass chooses these too.
 
-    ``first``, ``last``: rows that are always kept, the oldest and the newest ones. ``page``: rows of the chunks that a
-    program of this ``kind`` chooses; 0: it chooses single rows.
+    ``first``, ``last``: rows that are always kept, the oldest and the newest ones. ``heavy``: rows are chosen by
+    probabilities that passes go on summing. ``page``: rows of the chunks that a program of this ``kind`` chooses; 0: it
+    chooses single rows.
 
     Raises:
         CompileError: it does not fit, or cannot share weights and cache; the message says what to change.
@@ -183,11 +260,15 @@ def compile_selection(network: Network, program: ModelProgram, *, rows: int, fir
                            "configuration")
     if page and halves:
         raise CompileError("rows of 4 bits are chosen one by one, not in chunks: leave one out")
+    if halves and heavy:
+        raise CompileError("rows of 4 bits are those of least importance to the last rows: leave them out, or choose "
+                           "by these rows")
     if not page:  # a second half of a list may begin at any of the entries
         context = min(context, (config.list_entries - 2 * rows) * 2 // (3 if halves else 2))
+    made = HeavyMapping if heavy else SortingMapping if halves else SelectingMapping
     entry = _SelectingEntry(
         kind, network, config, rows=rows, batch=1, context=context, tokens=True, answered=False,
-        among=_selecting(program, rows, context, first, last, halves is not None, page), cache=program.layout,
+        among=_selecting(program, rows, context, first, last, made, page), cache=program.layout,
         contents=Contents(program.constants, config.dim))
     run_fitting(entry)
     copy = CopyEntry(config, program.layout, 1, program.max_positions)
@@ -209,9 +290,9 @@ def compile_selection(network: Network, program: ModelProgram, *, rows: int, fir
                      pack=linker.link(pack, table) if pack else None)
 
 
-def _selecting(program: ModelProgram, rows: int, context: int, first: int, last: int, sorts: bool,
+def _selecting(program: ModelProgram, rows: int, context: int, first: int, last: int, kind: type[SelectingMapping],
                page: int) -> list[Choice]:
-    """Mappings of blocks, as mappings that choose, and sort.
+    """Mappings of blocks, as mappings that choose.
 
     Raises:
         CompileError: there is none.
@@ -219,7 +300,7 @@ def _selecting(program: ModelProgram, rows: int, context: int, first: int, last:
     found = []
     for choice in choices(program.graph, program.config, rows=rows, batch=1, context=context, tokens=True,
                           cache=program.layout):
-        made = tuple(replace(mapping, attention=_choosing(mapping.attention, first, last, sorts, page))
+        made = tuple(replace(mapping, attention=_choosing(mapping.attention, first, last, kind, page))
                      for mapping in choice.mappings if isinstance(mapping.attention, BlockMapping))
         made = tuple(mapping for mapping in made if not isinstance(mapping.attention, ChunkingMapping)
                      or mapping.attention.cuts(program.config.dim))
@@ -234,10 +315,11 @@ def _selecting(program: ModelProgram, rows: int, context: int, first: int, last:
     return found
 
 
-def _choosing(blocks: BlockMapping, first: int, last: int, sorts: bool, page: int) -> SelectingMapping:
-    made = SelectingMapping(
+def _choosing(blocks: BlockMapping, first: int, last: int, kind: type[SelectingMapping],
+              page: int) -> SelectingMapping:
+    made = kind(
         context=blocks.context, cache=blocks.cache, block=blocks.block, blocks=blocks.blocks, pair=blocks.pair,
         kept=blocks.context if blocks.keep else 0, joined=blocks.joined, pipelined=False, first=first, last=last)
     if page:
         return ChunkingMapping(**vars(made), page=page)
-    return SortingMapping(**vars(made)) if sorts else made
+    return made

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from .fixed import rshr, saturate
+
 __all__ = [
-    "IMPORTANCE_MAX", "KEY_BITS", "KEY_MAX", "MAX_IMPORTANCE_SHIFT", "MOST_GUARDED", "accumulate_importance",
-    "argmax_rows", "importance_keys", "nonzero_first", "radix_threshold", "top_k",
+    "HEAVY_SHIFT", "IMPORTANCE_MAX", "KEY_BITS", "KEY_MAX", "MAX_IMPORTANCE_SHIFT", "MOST_COUNTED", "MOST_GUARDED",
+    "accumulate_importance", "argmax_rows", "counted", "heavy_keys", "importance_keys", "nonzero_first",
+    "radix_threshold", "top_k",
 ]
 
 KEY_BITS = 24
@@ -16,6 +19,10 @@ MOST_GUARDED = 255
 IMPORTANCE_MAX = (1 << 32) - 1
 MAX_IMPORTANCE_SHIFT = 31
 """A key shifts importance by at most so much; larger shifts count as this."""
+MOST_COUNTED = 255 * 256
+"""Of a probability of 1, what running sums count."""
+HEAVY_SHIFT = 7
+"""Right shift of running sums for 16-bit keys: steps of 1/510, up to 64 probabilities of 1."""
 _DIGIT = 4
 
 
@@ -85,3 +92,19 @@ def importance_keys(importance: np.ndarray, shift: int, first: int, last: int) -
     place = np.arange(len(keys))
     keys[(place < first) | (place >= len(keys) - last)] = KEY_MAX
     return keys
+
+
+def counted(probabilities: np.ndarray) -> np.ndarray:
+    """``p - (p >> 8)`` of unsigned 16-bit probabilities, int64: what running sums count, 255 and 1 times the bytes."""
+    p = np.asarray(probabilities, dtype=np.int64)
+    found: np.ndarray = p - (p >> 8)
+    return found
+
+
+def heavy_keys(sums: np.ndarray, first: int, last: int) -> np.ndarray:
+    """Keys of positions by running sums, int64 ``[n]`` of 24 bits: 16 bits, saturated, then 8 zeros.
+
+    The ``first`` and the ``last`` positions, which are guarded, have the largest key. ``sums``: int32, not negative.
+    """
+    keys = saturate(rshr(sums, HEAVY_SHIFT), 16) + (1 << 15)
+    return importance_keys(keys << 8, 0, first, last)

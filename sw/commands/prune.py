@@ -38,8 +38,9 @@ def prune(
     every: Annotated[str, typer.Option(
         "--every", metavar="N,..", help="Positions from one selection to the next, separated by commas.")] = "16,32",
     score: Annotated[str, typer.Option(
-        "--score", metavar="S,..", help="attention (what the last rows attend to), none (first and newest rows), "
-                                        "pages (each row chooses pages for itself), separated by commas.",
+        "--score", metavar="S,..", help="attention (what the last rows attend to), heavy (what all rows have "
+                                        "attended to), none (first and newest rows), pages (each row chooses "
+                                        "pages for itself), separated by commas.",
     )] = "attention,none",
     page: Annotated[str, typer.Option(
         "--page", metavar="N,..", help="Rows of a page, separated by commas; only for pages.")] = "8",
@@ -111,7 +112,8 @@ def prune(
         import numpy as np
 
         def found() -> list[dict[str, Any]]:
-            own = pair.target(device, 0, prefill=0, pruning=schedule) if schedule and schedule.pages else placed
+            apart = schedule and (schedule.pages or schedule.counts)
+            own = pair.target(device, 0, prefill=0, pruning=schedule) if apart else placed
             return [measured(own, np.array(parts), schedule, window)]
 
         return kept.of(repr(schedule), found)[0]

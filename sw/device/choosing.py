@@ -61,10 +61,14 @@ class DeviceChooser:
     def on(self, model: Any, *, kept: bool) -> Any:
         return model.displaced(self.selection.displacement, self.pairs) if kept else model.displaced(0)
 
-    def choose(self, tokens: Sequence[int], before: int, kept: int, pairs: int = 0) -> int:
+    def count(self, tokens: Sequence[int], before: int) -> int:
+        rows, select = Rows.chain(tokens, before).behind(self.model.first), self.selection.select
+        return self._run(select, select.counting(rows, self.model.first + before))
+
+    def choose(self, tokens: Sequence[int], before: int, kept: int, pairs: int = 0, behind: int = 0) -> int:
         rows = Rows.chain(tokens, before).behind(self.model.first)
         select = self.selection.select
-        result = self.model.run(select, select.choosing(rows, self.model.first + before, kept, pairs))
+        result = self.model.run(select, select.choosing(rows, self.model.first + before, kept, pairs, behind))
         found, exposed = top_k_cycles([result], select.commands)
         self.top_k_cycles += found
         self.top_k_exposed += exposed

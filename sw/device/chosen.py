@@ -21,8 +21,10 @@ def chosen_rows(importance: np.ndarray, kept: int, pruning: Pruning) -> np.ndarr
 
     ``importance``: int64 [KV heads, rows]. The first and last rows that a schedule always keeps count as the largest.
     """
-    return np.stack([numerics.top_k(numerics.importance_keys(row, 0, pruning.first, pruning.last), kept)
-                     for row in importance])
+    first, last = pruning.first, pruning.last
+    keys = [numerics.heavy_keys(row, first, last) if pruning.score == "heavy" else
+            numerics.importance_keys(row, 0, first, last) for row in importance]
+    return np.stack([numerics.top_k(row, kept) for row in keys])
 
 
 def listed_chunks(scores: np.ndarray, count: int, pages: Pages) -> np.ndarray:
@@ -61,6 +63,8 @@ class InterpretedChooser:
         """Selecting passes leave out no values."""
         self.whole, self.kept = model.cache, Cache(model.network.graph)
         self.dropped: list[float] = []
+        self.sums: dict[str, np.ndarray] = {}
+        """Running sums of each attention, int64 [KV heads, counted rows], where these choose."""
         self.pairs = 0
 
     def on(self, model: Any, *, kept: bool) -> Any:
@@ -69,14 +73,32 @@ class InterpretedChooser:
         made.beside = 2 * self.pairs - self.pruning.four_of.stand(self.pairs) if kept else 0
         return made
 
-    def choose(self, tokens: Sequence[int], before: int, kept: int, pairs: int = 0) -> int:
-        first, chunks = self.model.first, self.pruning.chunks
+    def count(self, tokens: Sequence[int], before: int) -> int:
+        first, later = self.model.first, Cache(self.model.network.graph)
+        later.begin_with(self.whole, 0)
         self.whole.truncate(first + before)
-        if chunks:
-            scores = self.observer.chunk_scores(Rows.chain(tokens, before).behind(first), self.whole, chunks)
+        found = self.observer.importance(Rows.chain(tokens, before).behind(first), self.whole, numerics.counted)
+        self.whole.append(later, first + before + len(tokens))
+        for name, more in found.items():
+            sums = self.sums.get(name, more[:, :0]) if before else more[:, :0]
+            self.sums[name] = more + np.pad(sums, ((0, 0), (0, more.shape[1] - sums.shape[1])))
+        return 0
+
+    def _importance(self, tokens: Sequence[int], before: int, behind: int) -> dict[str, np.ndarray]:
+        """What rows are chosen by, by attention node."""
+        if self.pruning.score == "heavy":
+            self.count(tokens, before)
+            return {name: np.pad(sums, ((0, 0), (0, behind))) for name, sums in self.sums.items()}
+        self.whole.truncate(self.model.first + before)
+        return self.observer.importance(Rows.chain(tokens, before).behind(self.model.first), self.whole)
+
+    def choose(self, tokens: Sequence[int], before: int, kept: int, pairs: int = 0, behind: int = 0) -> int:
+        if chunks := self.pruning.chunks:
+            self.whole.truncate(self.model.first + before)
+            scores = self.observer.chunk_scores(Rows.chain(tokens, before).behind(self.model.first), self.whole, chunks)
             self._keep({name: listed_chunks(found, kept // chunks.page, chunks) for name, found in scores.items()})
             return 0
-        importance = self.observer.importance(Rows.chain(tokens, before).behind(first), self.whole)
+        importance = self._importance(tokens, before, behind)
         halves, whole = self._sorted(importance, kept, pairs)
         lists = {name: np.concatenate([halves[name], whole[name]], axis=1) for name in whole}
         every = sum(int(found.sum()) for found in importance.values())

@@ -39,13 +39,20 @@ class TimedChooser(InterpretedChooser):
         made.displacement = self.selection.displacement if kept else 0
         return made
 
-    def choose(self, tokens: Sequence[int], before: int, kept: int, pairs: int = 0) -> int:
+    def count(self, tokens: Sequence[int], before: int) -> int:
+        super().count(tokens, before)
+        rows, select = Rows.chain(tokens, before).behind(self.model.first), self.selection.select
+        step = select.counting(rows, self.model.first + before)
+        return self.model.cost(self.model.time(select, step, select.gathered(rows)))
+
+    def choose(self, tokens: Sequence[int], before: int, kept: int, pairs: int = 0, behind: int = 0) -> int:
         """Raises ValueError: rows of 4 bits are packed by the device alone."""
         if pairs:
             raise ValueError("a timed selection packs no rows of 4 bits: use a schedule without four and progressive")
-        super().choose(tokens, before, kept)
+        super().choose(tokens, before, kept, behind=behind)
         rows, select = Rows.chain(tokens, before).behind(self.model.first), self.selection.select
-        step, gathered = select.choosing(rows, self.model.first + before, kept), select.gathered(rows)
+        step = select.choosing(rows, self.model.first + before, kept, behind=behind)
+        gathered = select.gathered(rows)
         if isinstance(select, ChunkingProgram):
             gathered |= select.listing(step, self.listed)
         result = self.model.time(select, step, gathered)

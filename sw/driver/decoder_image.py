@@ -25,7 +25,7 @@ from gemmule.compiler.kernels.head.ids import PLANE, planes_in
 from gemmule.compiler.kernels.head.logits import ANSWERS
 from gemmule.compiler.programs.halves.packed_program import PackedProgram
 from gemmule.compiler.programs.model_program import ModelProgram
-from gemmule.compiler.programs.pages_program import PagesProgram
+from gemmule.compiler.programs.chosen.pages_program import PagesProgram
 from gemmule.compiler.programs.prefill import PrefillProgram
 from gemmule.isa import COMMAND_BYTES, NUM_BASES
 from gemmule.sw.models.placed import Placed

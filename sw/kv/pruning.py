@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from math import ceil
@@ -106,6 +107,9 @@ class Pruning:
         if isinstance(self.keep, int) and self.keep < self.first + self.last:
             raise InputError(f"prune: keep must be at least first + last = {self.first + self.last} rows, not "
                              f"{self.keep}: keep more, or lower one of these")
+        if self.score == "heavy" and self.last < self.every - 1:
+            raise InputError(f"prune: last must be at least every - 1 = {self.every - 1} rows with score: heavy, not "
+                             f"{self.last}: rows that are not counted yet are among the newest, which stay")
         if self.whole < self.first + self.last:
             raise InputError(f"prune: whole must be at least first + last = {self.first + self.last} rows, not "
                              f"{self.whole}")
@@ -125,9 +129,9 @@ class Pruning:
         return Pages(page=self.page, keep=self.keep, first=self.first, last=self.last, whole=self.whole)
 
     @property
-    def always(self) -> tuple[int, int, int]:
-        """What a selecting pass is compiled for: rows that are always kept, and rows of a chunk."""
-        return self.first, self.last, self.page if self.chunks else 0
+    def always(self) -> tuple[int, int, int, int]:
+        """What a selecting pass is compiled for: rows that are always kept, rows of a chunk, rows counted together."""
+        return self.first, self.last, self.page if self.chunks else 0, self.counts
 
     @property
     def selects(self) -> bool:
@@ -170,12 +174,29 @@ class Pruning:
         pairs = self.pairs(cached)
         return (self.four_of.stand(pairs) - pairs) * row // 2 if self.four_of.packed[1] else 0
 
+    @property
+    def counts(self) -> int:
+        """Rows of an interval, whose probabilities are counted together; 0: none are."""
+        return self.every if self.score == "heavy" else 0
+
+    def counted(self, cached: int) -> int:
+        """Of so many cached rows, those whose probabilities running sums have: whole intervals."""
+        return cached // self.every * self.every
+
+    def selecting(self, cached: int, counted: int, observed: int) -> Sequence[int]:
+        """First rows of the passes that choose among so many rows, of ``observed`` rows each; sums have the rows up to
+        ``counted``.
+        """
+        if self.score == "heavy":
+            return range(counted, self.counted(cached), observed)
+        return [] if self.score == "none" else [max(0, cached - observed)]
+
     def due(self, cached: int, since: int | None, *, entered: bool) -> bool:
         """Whether it is time to choose, with so many cached rows; ``since``: how many there were the last time.
 
         ``entered``: text was just passed that no step has generated, such as a prompt.
         """
-        if cached <= self.whole or cached == since:
+        if cached <= self.whole or cached == since or cached < self.counts:
             return False
         return cached % self.every == 0 or (entered and since is None)
 

@@ -39,10 +39,14 @@ class Chooser(Protocol):
     def on(self, model: Any, *, kept: bool) -> Any:
         """A model of the same program on one of the caches."""
 
-    def choose(self, tokens: Sequence[int], before: int, kept: int, pairs: int = 0) -> int:
+    def choose(self, tokens: Sequence[int], before: int, kept: int, pairs: int = 0, behind: int = 0) -> int:
         """The last ``tokens`` of a text, behind ``before`` rows of the whole cache, choose ``kept`` rows of all these,
         which go to the kept cache: the least important ones, ``pairs`` pairs, as rows of 4 bits. By chunks ``kept``
-        are rows of whole chunks."""
+        are rows of whole chunks. Where running sums choose, ``behind`` more rows follow, which are not counted yet."""
+
+    def count(self, tokens: Sequence[int], before: int) -> int:
+        """The probabilities of some ``tokens`` of a text, behind ``before`` rows, are added to the running sums, which
+        have those of all rows before; with none before, the sums begin anew."""
 
     def move(self, source: int, target: int, rows: int, *, to_kept: bool) -> int:
         """Copy ``rows`` rows of one cache, from ``source`` on, to the other one, from ``target`` on."""
@@ -53,11 +57,13 @@ def row_bytes(graph: Graph) -> int:
     return sum(2 * node.kv_heads * node.head_dim for node in graph.attentions)
 
 
-def choose_rows(chooser: Chooser, pruning: Pruning, ids: Sequence[int], before: tuple[int, int] | None = None) -> int:
+def choose_rows(chooser: Chooser, pruning: Pruning, ids: Sequence[int], before: tuple[int, int] | None = None,
+                counted: int = 0) -> int:
     """Fill the kept cache with rows of a text by a schedule; returns cycles, host work included.
 
-    ``ids``: the tokens of all cached rows, of which the last ones are passed again where these choose. ``before``: rows
-    of the text at the last selection, and those that it kept: rows since then first go back to the whole cache.
+    ``ids``: the tokens of all cached rows, of which those that choose are passed again: the last ones, or, where
+    running sums choose, all behind the ``counted`` ones. ``before``: rows of the text at the last selection, and those
+    that it kept: rows since then first go back to the whole cache.
 
     Raises:
         ValueError: more rows than the device chooses among.
@@ -74,13 +80,15 @@ def choose_rows(chooser: Chooser, pruning: Pruning, ids: Sequence[int], before: 
     if cached > chooser.most:
         raise ValueError(f"{cached} cached rows are more than the {chooser.most} among which this device chooses: take "
                          "a configuration with more select_keys and list_entries, or a shorter text")
-    observed, chunks = ids[-chooser.observed:], pruning.chunks
-    behind = cached - len(observed)
-    if chunks:  # the newest rows, from the last whole chunk on, go with those chosen
+    if chunks := pruning.chunks:  # the newest rows, from the last whole chunk on, go with those chosen
+        observed = ids[-chooser.observed:]
         listed, settled = ((chunks.sinks + chunks.chosen(cached)) * chunks.page, chunks.settled(cached) * chunks.page)
-        cycles += chooser.choose(observed, behind, listed)
+        cycles += chooser.choose(observed, cached - len(observed), listed)
         return cycles + chooser.move(settled, listed, cached - settled, to_kept=True)
-    return cycles + chooser.choose(observed, behind, kept, pruning.pairs(cached))
+    *passes, last = pruning.selecting(cached, counted, chooser.observed)
+    cycles += sum(chooser.count(ids[first:first + chooser.observed], first) for first in passes)
+    tokens = ids[last:last + chooser.observed]
+    return cycles + chooser.choose(tokens, last, kept, pruning.pairs(cached), cached - last - len(tokens))
 
 
 @dataclass(frozen=True)
@@ -110,6 +118,8 @@ class SelectedKV(ContiguousKV):
         self.since: int | None = None
         """Rows of the text at the last selection; None: passes see the whole cache."""
         self.selections: list[Selection] = []
+        self.counted = 0
+        """Rows whose probabilities the running sums have, where these choose."""
         self._rows = self._rows_dense = 0
         """Read by passes so far."""
         self._spared = self._spares = 0
@@ -156,10 +166,9 @@ class SelectedKV(ContiguousKV):
         """Rows since the last selection go back to the whole cache, then the kept cache is filled anew."""
         pruning, since = self.pruning, self.since
         before = None if since is None else (since, self.length - (cached - since))
-        cycles, kept = choose_rows(self.chooser, pruning, self.ids, before), pruning.rows(cached)
-        if pruning.score != "none":
-            self._rows += max(0, cached - self.chooser.observed)
-        self.since = cached
+        cycles, kept = choose_rows(self.chooser, pruning, self.ids, before, self.counted), pruning.rows(cached)
+        self._rows += sum(pruning.selecting(cached, self.counted, self.chooser.observed))
+        self.since, self.counted = cached, pruning.counted(cached)
         self._show(kept=True, length=pruning.stand(cached))
         self._spares = pruning.spared(cached, row_bytes(self.model.program.graph))
         self.selections.append(Selection(cached, kept, cycles))
@@ -171,6 +180,8 @@ class SelectedKV(ContiguousKV):
         self._of = np.arange(length) if kept else None  # any tokens before the selection
 
     def rewind(self, count: int) -> None:
+        if count < self.counted:  # nothing is subtracted from sums: they begin anew
+            self.counted = 0
         if self.since is None or count >= self.since:
             super().rewind(count)
             return

@@ -21,6 +21,7 @@ from gemmule.compiler.kernels.head.lent import Lender
 from gemmule.compiler.passes.map import choices, default_rows, most_rows
 from gemmule.compiler.place import round_up
 from gemmule.compiler.programs.model_program import ModelProgram
+from gemmule.compiler.programs.selecting import selecting_rows
 from gemmule.compiler.quantize.listed import listed
 from gemmule.compiler.quantize.narrow import NARROW_GROUP, narrowed
 from gemmule.compiler.search.decoder import default_effort
@@ -318,9 +319,9 @@ class _Imported:
 
     def __init__(self, path: Path, file: ModelFile, *, shown: str, bundled: bool = False) -> None:
         self.path, self.file, self.shown, self.bundled = path, file, shown, bundled
-        self.kept: dict[tuple[Config, int, bool, bool, int, int, int | None, tuple[int, int, int] | None, Pages | None,
-                              int, Packing | None, int, Lender | None, int | None, int, bool, Branching | None],
-                        Placed] = {}
+        self.kept: dict[tuple[Config, int, bool, bool, int, int, int | None, tuple[int, int, int, int] | None,
+                              Pages | None, int, Packing | None, int, Lender | None, int | None, int, bool,
+                              Branching | None], Placed] = {}
         self.others: dict[bytes, _Imported] = {}
         """By the tokens that they choose among."""
 
@@ -436,18 +437,24 @@ class _Imported:
             raise self._refused(program.config, error) from None
         return replace(placed, dram=_with(placed, made), sampled=made)
 
-    def _with_selection(self, placed: Placed, first: int, last: int, page: int) -> Placed:
-        """With what chooses rows of the cache, and the cache of those rows, behind all else.
+    def _with_selection(self, placed: Placed, first: int, last: int, page: int, counts: int) -> Placed:
+        """With what chooses rows of the cache, and the cache of those rows, behind all else. ``counts``: so many rows
+        are counted together, by as many at once as fit.
 
         Raises:
             InputError: the network or the device takes none.
         """
         program, behind = placed.program, _behind_all(placed)
-        try:
-            selection = selection_kept(placed.network, self.file.sha256, program, first=first, last=last,
-                                       base_address=program.base_address + behind, page=page)
-        except CompileError as error:
-            raise InputError(f"--prune: {error}") from None
+        rows = selecting_rows(program.graph, program.config, counts) if counts else program.max_rows
+        while True:
+            try:
+                selection = selection_kept(placed.network, self.file.sha256, program, first=first, last=last, rows=rows,
+                                           heavy=counts > 0, page=page, base_address=program.base_address + behind)
+                break
+            except CompileError as error:
+                if rows == 1 or not counts:
+                    raise InputError(f"--prune: {error}") from None
+                rows //= 2
         dram = np.zeros(behind + selection.select.size, dtype=np.uint8)
         dram[:len(placed.dram)] = placed.dram
         selection.fill(dram[behind:], placed.network)

@@ -92,7 +92,7 @@ class Pruning(BaseModel):
     first: int = Field(description="rows that are always kept: the first ones")
     last: int = Field(description="the newest ones")
     whole: int = Field(description="rows up to which a text keeps all")
-    score: Literal["attention", "none", "pages", "chunks"]
+    score: Literal["attention", "heavy", "none", "pages", "chunks"]
     page: int = Field(description="rows of a page, where each row chooses pages")
     values: int | None = Field(default=None, description="least 8-bit probability that meets a value; null: all "
                                                          "values are loaded")

@@ -2,8 +2,8 @@
 
 Schedules of the released workloads (repository mit-han-lab/spatten, commit a0f1388: GPT-2 small and medium, wikitext2)
 at 1,024 cached rows. Queries, keys and values are random, so only numbers of rows, bytes and cycles mean anything. Rows
-leave and values are chosen by the select unit (:mod:`gemmule.compiler.kernels.attention.cascade`); a layer has the
-first heads, as many as the schedule says. The baseline is this device's own int8 attention over all rows.
+leave and values are chosen by the select unit (:mod:`gemmule.compiler.kernels.attention.importance.cascade`); a layer
+has the first heads, as many as the schedule says. The baseline is this device's own int8 attention over all rows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.kernels.attention.cascade import CascadeSchedule
+from gemmule.compiler.kernels.attention.importance.cascade import CascadeSchedule
 from gemmule.compiler.program import NO_DRAM
 from gemmule.compiler.programs.cascade import CascadeProgram, compile_cascade
 from gemmule.config import Config

@@ -54,14 +54,14 @@ class Losses:
 
 def pruned_cache(model: InterpretedModel, pruning: Pruning, observed: int,
                  chooser: type[InterpretedChooser] = InterpretedChooser) -> SelectedKV | PagesKV | ValuesKV:
-    """A cache of an untimed model by a schedule; ``observed``: rows of a selecting pass. Of pages the model's rows
-    choose themselves.
+    """A cache of an untimed model by a schedule; ``observed``: rows of a selecting pass, of which there are as many as
+    it takes where they count. Of pages the model's rows choose themselves.
     """
     if pruning.pages:
         return PagesKV(model, pruning.pages, model.room)
     if pruning.values and not pruning.selects:
         return ValuesKV(model, pruning.values, model.room)
-    return SelectedKV(model, chooser(model, pruning, observed), pruning, model.room)
+    return SelectedKV(model, chooser(model, pruning, pruning.counts or observed), pruning, model.room)
 
 
 def losses(network: Network, window: np.ndarray, pruning: Pruning | None, observed: int,

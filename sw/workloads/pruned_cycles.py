@@ -131,7 +131,8 @@ def selection_cycles(selection: Selection, pruning: Pruning, context: int) -> Se
     """
     check_context(selection, pruning, context)
     chooser = DeviceChooser(_Timed(selection, context, pruning.rows(context)), selection)
-    cycles = choose_rows(chooser, pruning, [0] * context, before_that(pruning, context))
+    before = before_that(pruning, context)
+    cycles = choose_rows(chooser, pruning, [0] * context, before, pruning.counted(before[0]) if before else 0)
     return SelectionCycles(cycles, chooser.top_k_cycles, chooser.top_k_exposed)
 
 

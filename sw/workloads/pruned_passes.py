@@ -12,12 +12,11 @@ from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Cache, Network
 from gemmule.compiler.kept import selection_kept
 from gemmule.compiler.kernels.attention.shared import CACHE
-from gemmule.compiler.passes.map import default_rows
 from gemmule.compiler.place import round_up
 from gemmule.compiler.program import Program, Registers, Step
 from gemmule.compiler.programs.halves.packed_program import PackedProgram, standing_rows
 from gemmule.compiler.programs.model_program import ModelProgram
-from gemmule.compiler.programs.selecting import Selection, compile_selection
+from gemmule.compiler.programs.selecting import Selection, compile_selection, selecting_rows
 from gemmule.sim.result import Result
 from gemmule.sw.device.choosing import DeviceChooser, top_k_cycles
 from gemmule.sw.device.chosen import InterpretedChooser
@@ -47,8 +46,8 @@ def check_pruned(pruning: Pruning, *, phase: str, seq: int, rows: int, batch: in
         InputError: the options are for others, rows choose pages, or rows are kept that are not there.
     """
     if pruning.pages or pruning.chunks:
-        raise InputError(f"--prune: score must be attention or none here, not {pruning.score}, whose time depends on "
-                         "which are chosen: take `gemmule generate --prune`")
+        raise InputError(f"--prune: score must be attention, heavy or none here, not {pruning.score}, whose time "
+                         "depends on which are chosen: take `gemmule generate --prune`")
     for wrong, option, needed, value in (
             (phase != "decode", "--phase", "decode", phase), (batch != 1, "--batch", "1", str(batch)),
             (attention != "exact", "--attention", "exact", attention), (fusion != "on", "--fusion", "on", fusion)):
@@ -95,16 +94,18 @@ def beside(network: Network, name: str, program: ModelProgram, pruning: Pruning 
 
 def selection_beside(network: Network, name: str, program: ModelProgram, pruning: Pruning, *,
                      keep: bool = True) -> Selection:
-    """What chooses rows beside a program of few rows. As many choose as generate's passes take, or as many as fit.
+    """What chooses rows beside a program of few rows. As many choose as generate's passes take, or as many as fit;
+    where they count, as many as divide an interval.
 
     ``name``: of the network; ``keep``: the programs, in the cache.
 
     Raises:
         InputError: the network or the device takes none.
     """
-    config, rows = program.config, default_rows(program.graph, program.config)
+    config, rows = program.config, selecting_rows(program.graph, program.config, pruning.counts)
     base = program.base_address + round_up(program.size, config.dram.banks * config.dram.row_bytes)
-    how: dict[str, Any] = {"first": pruning.first, "last": pruning.last, "base_address": base}
+    how: dict[str, Any] = {"first": pruning.first, "last": pruning.last, "base_address": base,
+                           "heavy": pruning.counts > 0}
     while True:
         try:
             return (selection_kept(network, name, program, rows=rows, **how) if keep else
@@ -188,16 +189,19 @@ class PrunedPasses(Passes):
         golden = InterpretedChooser(model, pruning, self.selection.select.max_rows)
         chooser = DeviceChooser(_Launches(self), self.selection)
         before, stand = before_that(pruning, length), pruning.stand(length)
+        counted = pruning.counted(before[0]) if before else 0  # with nothing in the sums
         self._fill(golden.whole, before[0] if before else length)
         if before:
             self._fill(golden.kept, before[1] + length - before[0], self.selection.displacement)
         tokens = self.random.integers(0, graph.vocab, length).tolist()
-        cycles = choose_rows(chooser, pruning, tokens, before)
-        choose_rows(golden, pruning, tokens, before)
+        cycles = choose_rows(chooser, pruning, tokens, before, counted)
+        choose_rows(golden, pruning, tokens, before, counted)
         self.selected = SelectionCycles(cycles, chooser.top_k_cycles, chooser.top_k_exposed)
         self.dropped = golden.dropped[-1] if golden.dropped else None
         pairs = pruning.pairs(length)
         self.equal &= self._same(golden.whole, 0) and self._same(golden.kept, self.selection.displacement, pairs)
+        self.equal &= not golden.sums or np.array_equal(self.selection.select.running_sums(
+            self.device.read_dram, pruning.counted(length)), np.stack([*golden.sums.values()]))
         self.cache = golden.kept
         behind = self.cache.length() - self.network.graph.prefix - stand
         self._fill(self.cache, rows_read(pruning, length) - stand,
@@ -228,8 +232,9 @@ class PrunedPasses(Passes):
 
     def pruned(self) -> dict[str, Any]:
         graph, pruning, context = self.network.graph, self.pruning, self.context
-        size, observed = row_bytes(graph), self.selection.select.max_rows
-        chooses = context - observed if self.prunes and pruning.score != "none" else 0
+        size, before = row_bytes(graph), before_that(pruning, context)
+        counted = pruning.counted(before[0]) if before else 0
+        chooses = sum(pruning.selecting(context, counted, self.selection.select.max_rows)) if self.prunes else 0
         kept = pruning.rows(context) if self.prunes else context
         top_k, exposed = top_k_cycles(self.results, self.program.commands) if pruning.values else (0, 0)
         with Passes(self.dense, self.network, "model", 0, True) as dense:

@@ -9,7 +9,7 @@ import pytest
 
 from gemmule import numerics
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.kernels.attention.cascade import CascadeSchedule
+from gemmule.compiler.kernels.attention.importance.cascade import CascadeSchedule
 from gemmule.compiler.program import NO_DRAM
 from gemmule.compiler.programs.cascade import SCALES, CascadeProgram, compile_cascade
 from gemmule.config import load_config

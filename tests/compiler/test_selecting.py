@@ -46,11 +46,12 @@ class Selecting(Bench):
     """A program, what chooses rows beside it, and the interpreter with a whole and a kept cache."""
 
     def __init__(self, network: Network, config: Config, rows: int, *others: Any, first: int = FIRST,
-                 last: int = LAST, packed: Packing | None = None) -> None:
+                 last: int = LAST, packed: Packing | None = None, heavy: bool = False) -> None:
         self.pruning, self.chosen = Pruning(keep=1.0, first=first, last=last), chosen_rows
         program = compile_network(network, config, rows=rows, tokens=True, packed=packed)
         self.begin(network, program, compile_selection(
-            network, program, rows=rows, first=first, last=last, base_address=round_up(program.size, 1 << 12)), *others)
+            network, program, rows=rows, first=first, last=last, heavy=heavy,
+            base_address=round_up(program.size, 1 << 12)), *others)
 
     def begin(self, network: Network, program: ModelProgram, selection: Selection, *others: Any) -> None:
         """Both programs on the devices."""

@@ -53,6 +53,18 @@ def test_grid_of_pages() -> None:
 
 
 @pytest.mark.slow
+def test_chooses_heavy_hitters(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Schedules whose sums go on have selecting passes of their own."""
+    out, told = tmp_path / "schedule.yaml", tmp_path / "told.json"
+    assert run(monkeypatch, *QUICK[:1], "--keep", "0.5", "--score", "heavy,attention", *QUICK[3:], "--budget", "1000",
+               "--out", str(out), "--json", str(told)) == 0
+    rows = {row["score"]: row for row in json.loads(told.read_text())["rows"]}
+    assert rows["heavy"]["nats"] != rows["attention"]["nats"]
+    assert rows["heavy"]["rows"] == rows["attention"]["rows"]
+    assert load_pruning(out).score in rows
+
+
+@pytest.mark.slow
 def test_chooses_pages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A schedule of pages is written as ``--prune`` takes it."""
     out, told = tmp_path / "schedule.yaml", tmp_path / "told.json"

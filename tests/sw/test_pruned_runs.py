@@ -208,7 +208,7 @@ def test_random_rows_go_behind_others() -> None:
     (TEXT, ("--attention", "online"), "--attention must be exact with --prune, not online"),
     (TEXT, ("--fusion", "off"), "--fusion must be on with --prune, not off"),
     (TEXT, ("--rows", "17"), "--rows must be at most 16, as no pass reaches across a selection, not 17"),
-    ("keep: 0.5\nscore: pages", (), "score must be attention or none here, not pages"),
+    ("keep: 0.5\nscore: pages", (), "score must be attention, heavy or none here, not pages"),
     ("keep: 0.5\nfirst: 0\nlast: 0\nwhole: 2", ("--seq", "3"), "rows choose, and only 3 are cached")])
 @pytest.mark.parametrize("command", ["model", "arch"])
 def test_refuses(decoder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path,

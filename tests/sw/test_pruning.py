@@ -180,7 +180,7 @@ def test_generate_tells(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys:
     ("[1, 2]", "not list"), ("keep: 20", "keep must be at least first [+] last = 36 rows, not 20"),
     ("keep: 0.5\nfirst: 300", "first must be a whole number from 0 to 255, not 300"),
     ("keep: 0.5\nlayers: 3", "has no key 'layers': keys are keep, every, first, last, whole, score, page"),
-    ("keep: 0.5\nscore: magic", "score must be one of attention, none, pages, chunks, not 'magic'"),
+    ("keep: 0.5\nscore: magic", "score must be one of attention, heavy, none, pages, chunks, not 'magic'"),
     ("keep: 0.5\nwhole: 10", "whole must be at least first [+] last = 36 rows, not 10"),
     ("keep: 0.5\nevery: 0", "every must be a whole number from 1 to 65,536, not 0"), ("keep: [", "is no YAML")])
 def test_bad_schedules(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str,

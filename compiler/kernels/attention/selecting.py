@@ -9,8 +9,9 @@ unit accumulates, chooses and writes the list, which the program that gathers ro
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from gemmule.compiler.ir import Attention
 from gemmule.compiler.kernels.attention.block import BlockAttention, BlockHead, BlockMapping
@@ -88,6 +89,8 @@ class SelectingHead(BlockHead):
     """One KV head with the heads that share it."""
 
     kernel: SelectingAttention
+    streams: ClassVar[Mapping[str, int]] = {}
+    """Regions that importance goes through beside the cache, with the bytes of a position."""
 
     def __init__(self, kernel: SelectingAttention, kv: int, statistics: int, sequence: int) -> None:
         super().__init__(kernel, kv, statistics, sequence)
@@ -98,16 +101,21 @@ class SelectingHead(BlockHead):
     def finish(self) -> None:
         """The rows' contexts, then the list."""
         super().finish()
-        self._select(SOp.COMMIT, "no importance yet", CommitFlag.CLEAR, first=self.k.prefix, n=self._every())
+        self.begin_importance()
         self._cached_importance()
         self._new_importance()
         self._choose()
+
+    def begin_importance(self) -> None:
+        """None yet."""
+        self._select(SOp.COMMIT, "no importance yet", CommitFlag.CLEAR, first=self.k.prefix, n=self._every())
 
     def _cached_importance(self) -> None:
         """Block by block, in the order of the passes before."""
         b, mapping, seen = self.b, self.mapping, LengthReg.SEEN
         b.control(set_length(LengthReg.LEFT, Source.LENGTH, LengthReg.CONTEXT, amount=-self.k.prefix),
-                  set_length(seen, amount=self.k.prefix), SetDisplacement(CACHE, 0))
+                  set_length(seen, amount=self.k.prefix),
+                  *(SetDisplacement(region, 0) for region in (CACHE, *self.streams)))
         if mapping.keep:
             b.control(set_length(LengthReg.ROW))
         with b.loop(Length(MAX_LENGTH, LengthReg.CONTEXT, self.k.prefix), mapping.turn.bit_length() - 1,
@@ -122,7 +130,9 @@ class SelectingHead(BlockHead):
                                  first=j * mapping.block, register=seen)
             b.control(set_length(LengthReg.LEFT, Source.LENGTH, LengthReg.LEFT, amount=-mapping.turn),
                       set_length(seen, Source.LENGTH, seen, amount=mapping.turn),
-                      SetDisplacement(CACHE, mapping.turn * self.k.layout.row, further=True))
+                      SetDisplacement(CACHE, mapping.turn * self.k.layout.row, further=True),
+                      *(SetDisplacement(region, mapping.turn * size, further=True)
+                        for region, size in self.streams.items()))
             if mapping.keep:
                 b.control(set_length(LengthReg.ROW, Source.LENGTH, LengthReg.ROW,
                                      amount=mapping.blocks * self.kernel.block_rows))
@@ -148,13 +158,17 @@ class SelectingHead(BlockHead):
         listed, every = 2 * b.rows, self._every()
         b.control(set_length(seen, Source.HALF, index=half))
         chosen = Length(kernel.most, seen)
-        self._select(SOp.COMMIT, "importance is complete", first=self.k.prefix, n=every)
+        self.complete_importance(every)
         self._select(SOp.KEYS, "keys of importance", KeysFlag.FROM_IMPORTANCE, first=self.k.prefix, dst=0, n=every,
                      aux=kernel.mapping.first | kernel.mapping.last << 8)
         self._select(SOp.TOP_K, "chosen rows", n=every, k=chosen, dst=listed)
         self._select(SOp.LIST_STORE, "their list", first=listed, dst=self.rows, n=chosen)
         self._store_list(half + 1, LISTS, self.number * kernel.list_bytes)
         b.control(set_length(seen, amount=b.each - 1, note="the row that is answered"))
+
+    def complete_importance(self, every: Length) -> None:
+        """Of so many rows, as what they are chosen by."""
+        self._select(SOp.COMMIT, "importance is complete", first=self.k.prefix, n=every)
 
     @property
     def number(self) -> int:

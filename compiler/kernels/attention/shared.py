@@ -25,13 +25,17 @@ from gemmule.config import Config
 from gemmule.isa import Dyn, Length, MatrixFlag, MoveFlag, RequantFlag, SoftmaxFlag, Unit, VOp
 from gemmule.timing import ceil_div
 
-__all__ = ["CACHE", "MASKS", "NEW", "OLD", "PACKED", "AttentionKernel", "AttentionMapping", "Form", "HeadKernel",
-           "HeadRows",           "attention_rows", "load_masks", "load_nobody", "new_region"]
+__all__ = ["CACHE", "MASKS", "NEW", "NEW_SUMS", "OLD", "PACKED", "SUMS", "AttentionKernel", "AttentionMapping", "Form",
+           "HeadKernel", "HeadRows", "attention_rows", "load_masks", "load_nobody", "new_region"]
 
 CACHE, OLD, NEW = "cache", "cache_old", "cache_new"
 """The cache as loads see it; as they do where no pass changes a row; from the first new position on, as stores do."""
 PACKED = "cache_packed"
 """The cache where rows of 4 bits stand in it, two positions in one."""
+SUMS = "running sums"
+"""Of each layer, KV head and position behind the constant prefix, int32, where a program counts probabilities."""
+NEW_SUMS = f"{SUMS} of new rows"
+"""The same from the first new row on, as stores see it."""
 KEPT, PARTLY, TWICE = "kept", "kept in part", "computed twice"
 """What becomes of scores: all stay in the accumulator, those of the first positions, or none."""
 MASKS = "masks"

@@ -35,13 +35,13 @@ class ChunkingProgram(SelectingProgram):
     def least(self) -> int:
         return self.pages.sinks * self.pages.page
 
-    def choosing_registers(self, rows: int, cached: int, kept: int, pairs: int = 0) -> Registers:
+    def choosing_registers(self, rows: int, cached: int, kept: int, pairs: int = 0, behind: int = 0) -> Registers:
         """``kept``: rows of the chunks that are listed, the first ones too."""
         pages = self.pages
         if rows != self.max_rows:
             raise CompileError(f"a selecting pass takes {self.max_rows} rows, not {rows}")
         settled = pages.settled(cached + rows - self.graph.prefix)
-        if not self.least <= kept <= settled * pages.page or kept % pages.page or pairs:
+        if not self.least <= kept <= settled * pages.page or kept % pages.page or pairs or behind:
             raise CompileError(f"rows of chunks must be a multiple of {pages.page} from {self.least} (those that "
                                f"always are) to {settled * pages.page} (those before the newest), not {kept}")
         made = ModelProgram.registers(self, rows, cached, 0)
