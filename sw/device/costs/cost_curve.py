@@ -18,6 +18,7 @@ from gemmule.sw.step import Want
 
 __all__ = ["CHEAP", "CostCurve", "free_rows"]
 
+GREEDY = Want()
 CHEAP = 1.03
 """Cycles over those of one row up to which a pass over several counts as free."""
 
@@ -45,17 +46,29 @@ class CostCurve:
                 ((0, graph.layers),)))
         return self._found[key]
 
-    def of_batch(self, rows: int, cached: Sequence[int]) -> int:
-        """Of a greedy pass over so many rows of each sequence, all answered, behind so many cached rows of each,
+    def of_batch(self, rows: int, cached: Sequence[int], want: Want = GREEDY) -> int:
+        """Of a pass over so many rows of each sequence, all answered as wanted, behind so many cached rows of each,
         constant ones among them. Rows of a pool are taken to stand in order.
+
+        Where they do not fit the context: behind as many as do.
         """
-        program, lengths = self.model.program, tuple(cached)
-        key = ("batch", rows, lengths)
+        program = self.model.program
+        lengths = tuple(min(length, program.text_positions - rows) for length in cached)
+        key = ("batch", rows, lengths, want)
         if key not in self._found:
             made = Rows.ragged([[0] * rows] * program.batch, list(lengths))
             self._found[key] = sum(self._launch(one) for one in planned_launches(
-                self.model, made, Want(), np.ones(len(made), dtype=bool), lengths, ((0, program.graph.layers),)))
+                self.model, made, want, np.ones(len(made), dtype=bool), lengths, ((0, program.graph.layers),)))
         return self._found[key]
+
+    def widths(self, want: Want) -> list[int]:
+        """Numbers of rows of a text that a pass need not have fewer than, since those cost as much: of a batch those of
+        its programs, which compute all rows that they have.
+        """
+        program = self.model.program
+        if program.batch == 1:
+            return list(range(1, program.max_rows + 1))
+        return sorted({*(one.max_rows for one in self.model.narrow if want.plain), program.max_rows})
 
     def row_costs(self, cached: int) -> list[int]:
         """Of greedy passes over 1, 2, 3, .. rows, as many as a launch takes, behind so many cached tokens."""
