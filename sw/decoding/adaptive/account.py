@@ -2,7 +2,8 @@
 
 The passes of autoregressive decoding are known beforehand, so they are counted as if they were made: its texts enter in
 the same order, share as many places, and each gets a token a pass. It gets as far as the slowest text, since what comes
-behind is known of the others alone. So no text is later than there by more than what is counted as lost.
+behind is known of the others alone. For tokens that the others have beyond that, it has their share of later passes
+still before it: what their rows and caches add to a pass.
 
 What the target takes beside the passes that verify, for prompts and for texts that come back, counts for both.
 """
@@ -125,6 +126,15 @@ class Account:
         """Cycles since the begin, but for what counts for both."""
         return self.ledger.cycles - self._begun - self.beside
 
-    def spare(self, step: float) -> float:
-        """Cycles that may be lost and leave all texts within the limit; ``step``: of an autoregressive one now."""
-        return LIMIT * (self.beside + max(self.plain, HORIZON * step)) + self.plain - self.drafting
+    @property
+    def ahead(self) -> int:
+        """Tokens that texts have, and autoregressive decoding has not yet."""
+        return sum(len(text.cached) - text.plain for text in self.texts)
+
+    def spare(self, step: float, share: float = 0.0) -> float:
+        """Cycles that may be lost and leave the texts within the limit, if no more candidate were accepted.
+
+        ``step``: of an autoregressive one now; ``share``: what a text adds to it.
+        """
+        limit = LIMIT * (self.beside + max(self.plain, HORIZON * step))
+        return limit + self.plain + self.ahead * share - self.drafting

@@ -152,6 +152,14 @@ class Steps:
         """Cycles of an autoregressive step of all texts that came."""
         return self._pass(1, self.plain_want) + len(self._came) * self.step
 
+    def _spare(self) -> float:
+        """Cycles that may be lost."""
+        texts, one = len(self._came), self._one()
+        if self.places == 1:
+            return self.account.spare(one)
+        empty = self._one_pass(1, [None] * self.places, self.plain_want)
+        return self.account.spare(one, (one - empty) / texts)
+
     def _worth(self) -> float:
         """Tokens that a cycle has given so far."""
         return (self.account.tokens + EASE * len(self._came)) / (self.account.drafting + EASE * self._one())
@@ -181,7 +189,7 @@ class Steps:
         """Candidates of a text that pay most where drafting costs something; texts whose drafters would pass a prompt
         that is longer than what may be lost draft nothing.
         """
-        spare = self.account.spare(self._one())
+        spare = self._spare()
         for text in self._came:
             if text.first:
                 assert text.entry is not None
@@ -221,8 +229,7 @@ class Steps:
         parts = {text: Candidates(text.tree, text.acceptance.of_paths(text.tree), worth, self.curve.move(
             1, text.cached)) for text in proposed if not text.tree.extra}
         least = max((len(text.tree.tokens) + len(text.tree.extra) for text in proposed if text not in parts), default=1)
-        rows = self._best_rows(list(parts.values()), least, joined, float("inf") if taken else self.account.spare(
-            self._one()))
+        rows = self._best_rows(list(parts.values()), least, joined, float("inf") if taken else self._spare())
         for text, part in parts.items():
             text.verify(part.part(rows - 1))
         self._foreseen = self._pass(max([least, *(len(text.tree.tokens) for text in parts)]), joined)

@@ -71,8 +71,12 @@ class CostCurve:
         return sorted({*(one.max_rows for one in self.model.narrow if want.plain), program.max_rows})
 
     def row_costs(self, cached: int) -> list[int]:
-        """Of greedy passes over 1, 2, 3, .. rows, as many as a launch takes, behind so many cached tokens."""
-        return [self.of(rows, cached, Want()) for rows in range(1, self.model.program.max_rows + 1)]
+        """Of greedy passes over 1, 2, 3, .. rows of each text, as many as a launch takes, behind so many cached tokens.
+        """
+        program = self.model.program
+        lengths = [program.graph.prefix + cached] * program.batch
+        return [self.of(rows, cached, GREEDY) if program.batch == 1 else self.of_batch(rows, lengths)
+                for rows in range(1, program.max_rows + 1)]
 
     def move(self, rows: int, cached: int) -> int:
         """Of keeping an accepted path, so many of whose rows are not in place; nothing where no path can be so."""
