@@ -327,8 +327,8 @@ def test_rejection_sampling_keeps_its_law(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_sessions_that_cannot() -> None:
     device = load_config("base")
-    with Session(device, batch=2, interpreted=True) as session, pytest.raises(
-            InputError, match="--adaptive takes one text with its whole cache, a pass a launch, not --batch 2"):
+    with Session(device, launch="draft") as session, pytest.raises(
+            InputError, match="--adaptive takes texts with their whole caches, a pass a launch, not --launch draft or"):
         session.converse("pld", adaptive=True)
     with Session(device, interpreted=True, general=True) as session:
         with pytest.raises(InputError, match="not --kv-cache none: drop one of the two"):

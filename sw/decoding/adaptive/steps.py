@@ -36,7 +36,7 @@ class Curve(Protocol):
     """Cycles of the target's passes, as of :class:`gemmule.sw.device.costs.cost_curve.CostCurve`."""
 
     def of(self, rows: int, cached: int, want: Want) -> float: ...
-    def of_batch(self, rows: int, cached: Sequence[int], want: Want) -> float: ...
+    def of_batch(self, rows: int | Sequence[int], cached: Sequence[int], want: Want) -> float: ...
     def widths(self, want: Want) -> list[int]: ...
     def move(self, rows: int, cached: int) -> int: ...
 
@@ -232,7 +232,17 @@ class Steps:
         rows = self._best_rows(list(parts.values()), least, joined, float("inf") if taken else self._spare())
         for text, part in parts.items():
             text.verify(part.part(rows - 1))
-        self._foreseen = self._pass(max([least, *(len(text.tree.tokens) for text in parts)]), joined)
+        if self.places > 1:
+            self._foreseen = self._decided(joined)
+
+    def _decided(self, want: Want) -> float:
+        """Cycles of the target's pass over what was decided."""
+        rows = [(text.place(), len(text.tree.tokens) + len(text.tree.extra)) for text in self._came]
+        if (most := max(count for _, count in rows)) > self.rows:
+            return self._pass(most, want)
+        lengths = by_place(self.places, [(text.place(), text.cached) for text in self._came])
+        return self.curve.of_batch([count or 1 for count in by_place(self.places, rows)],
+                                   [self.prefix + (one or 0) for one in lengths], want)
 
     def _best_rows(self, parts: Sequence[Candidates], least: int, want: Want, spare: float) -> int:
         """Rows of a text, ``least`` or more, for which its share of the pass pays most; ``spare``: that may be lost."""

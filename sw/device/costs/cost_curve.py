@@ -46,17 +46,18 @@ class CostCurve:
                 ((0, graph.layers),)))
         return self._found[key]
 
-    def of_batch(self, rows: int, cached: Sequence[int], want: Want = GREEDY) -> int:
+    def of_batch(self, rows: int | Sequence[int], cached: Sequence[int], want: Want = GREEDY) -> int:
         """Of a pass over so many rows of each sequence, all answered as wanted, behind so many cached rows of each,
-        constant ones among them. Rows of a pool are taken to stand in order.
+        constant ones among them; a number: of every sequence as many. Rows of a pool are taken to stand in order.
 
         Where they do not fit the context: behind as many as do.
         """
         program = self.model.program
-        lengths = tuple(min(length, program.text_positions - rows) for length in cached)
-        key = ("batch", rows, lengths, want)
+        each = (rows,) * program.batch if isinstance(rows, int) else tuple(rows)
+        lengths = tuple(min(length, program.text_positions - count) for length, count in zip(cached, each, strict=True))
+        key = ("batch", each, lengths, want)
         if key not in self._found:
-            made = Rows.ragged([[0] * rows] * program.batch, list(lengths))
+            made = Rows.ragged([[0] * count for count in each], list(lengths))
             self._found[key] = sum(self._launch(one) for one in planned_launches(
                 self.model, made, want, np.ones(len(made), dtype=bool), lengths, ((0, program.graph.layers),)))
         return self._found[key]
