@@ -42,8 +42,8 @@ def test_what_does_not_go_together(run: Run, options: tuple[str, ...], message: 
 def test_a_batch(run: Run, tmp_path: Path) -> None:
     """The same texts in a batch, and what its rows cost."""
     out = tmp_path / "bench.json"
-    code, text, error = run("bench", *SHORT, "--adaptive", "--batch", "2", "--method", "pld", "--category", "repetition",
-                            "--num-speculative-tokens", "7", "--prompts", "2", "--json", str(out))
+    code, text, error = run("bench", *SHORT, "--adaptive", "--batch", "2", "--method", "pld", "--category",
+                            "repetition", "--num-speculative-tokens", "7", "--prompts", "2", "--json", str(out))
     assert code == 0, error
     told = json.loads(out.read_text())
     assert told["adaptive"] is True
