@@ -43,7 +43,7 @@ class Adaptive(Drafter):
         count: candidates that the drafter is asked for in this step.
         budget: that it may be asked for at most.
         cached: rows before the step.
-        drafting: cycles in which models drafted for the step.
+        drafted: cycles in which models drafted for the step.
         began: whether the drafter passed tokens of the text first.
         first: whether the drafter was never asked.
         branches: whether it has proposed a tree with siblings.
@@ -57,7 +57,7 @@ class Adaptive(Drafter):
         self.launches = inner.launches
         self.acceptance, self.won = Acceptance(), Won(steps.rows * inner.launches - 1)
         self.tree = Tree.chain(0, [])
-        self.count = self.budget = self.cached = self.drafting = 0
+        self.count = self.budget = self.cached = self.drafted = 0
         self.first, self.began, self.branches, self.answered = True, False, False, False
         self.entry: Text | None = None
         self._behind = True
@@ -103,7 +103,7 @@ class Adaptive(Drafter):
             self.began, self._behind, self.first = True, False, False
         before = self.steps.drafted()
         self.tree = yield from _asked(self.inner.propose(ids, self.count))
-        self.drafting = self.steps.drafted() - before
+        self.drafted = self.steps.drafted() - before
         self.branches |= len(set(self.tree.parent)) < len(self.tree.parent)
         self.steps.propose(self)
 

@@ -16,7 +16,7 @@ __all__ = ["Candidates", "First"]
 class First(NamedTuple):
     """The first candidates: their number, tokens that they are expected to win, cycles in which paths are moved."""
 
-    count: int
+    number: int
     tokens: float
     moves: float
 
@@ -53,7 +53,7 @@ class Candidates:
 
     def part(self, most: int) -> Tree:
         """The tree of the best ones of up to so many; of drawn ones, which are a chain, the first."""
-        tree, nodes = self.tree, self.ordered[:self.best(most).count]
+        tree, nodes = self.tree, self.ordered[:self.best(most).number]
         if tree.weights:
             return Tree.chain(tree.tokens[0], tree.tokens[1:len(nodes) + 1],
                               [tree.weights.get(node) for node in range(1, len(nodes) + 1)])

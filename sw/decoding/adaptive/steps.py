@@ -222,7 +222,7 @@ class Steps:
         self._chosen = True
         proposed, self._proposed = self._proposed, []
         joined, worth = self._joined(proposed), self._worth()
-        taken = max((text.drafting for text in proposed), default=0)
+        taken = max((text.drafted for text in proposed), default=0)
         foreseen = self._foreseen_drafting(max((text.count for text in proposed), default=0))
         if taken and foreseen and (len(proposed) == 1 or not any(text.began for text in proposed)):
             self.overhead *= 1 + LEARN * (taken / foreseen - 1)
