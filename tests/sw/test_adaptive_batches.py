@@ -119,7 +119,7 @@ def test_without_the_limit_batches_lose(session: Session, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("count", [4, 6])
 def test_the_account_is_what_autoregressive_decoding_takes(session: Session, count: int) -> None:
-    """Of texts of other lengths, of which some take others' places; but for where the rows of tokens stand in DRAM."""
+    """Of texts of other lengths, of which some take others' places: costs are of other tokens than the texts'."""
     ledger, reference, steps = planted(session, (0.9, 0.5, 0.0, 1.0, 0.7, 0.2)[:count])
     assert ledger.cycles < reference.cycles
     for text in steps.account.texts:
