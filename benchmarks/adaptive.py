@@ -3,8 +3,9 @@
     python benchmarks/adaptive.py --out docs/results/adaptive.json --resume build/adaptive.jsonl
 
 Held-out prompts of the default pair, the first ones of each category, none left out, and prompts of random tokens: a
-trap, where nothing stands that could be looked up. Each is decoded by each method with several numbers of candidates a
-step, and with as many as pay. The oracle has, of each prompt, the best of those numbers or none, known only afterwards.
+trap, where nothing stands that could be looked up. Each is decoded by each method with every number of candidates that
+a pass takes, and with as many as pay. The oracle has, of each prompt, the best of those numbers or none, known only
+afterwards.
 Prompts and host are counted; values by the interpreter.
 """
 
@@ -30,11 +31,10 @@ from gemmule.sw.limits import CATEGORIES, DEFAULT, MODELS
 from gemmule.sw.models.pair import Pair, bundled_pair
 from gemmule.sw.prompts.categories import load_categories
 
-WAYS: dict[str, tuple[str, dict[str, Any], tuple[int, ...]]] = {
-    "draft": ("draft", {}, (1, 3, 5, 7)), "draft-tree": ("draft-tree", {}, (3, 7)),
-    "draft-tree, static": ("draft-tree", {"draft_tree_form": "static"}, (7,)), "pld": ("pld", {}, (3, 7)),
-    "chooser": ("chooser", {}, (7,))}
-"""By name: a method, its options, and numbers of candidates."""
+WAYS: dict[str, tuple[str, dict[str, Any]]] = {
+    "draft": ("draft", {}), "draft-tree": ("draft-tree", {}),
+    "draft-tree, static": ("draft-tree", {"draft_tree_form": "static"}), "pld": ("pld", {}), "chooser": ("chooser", {})}
+"""By name: a method and its options."""
 TRAP = "random tokens"
 LONGEST = (5, 40, 100)
 """Of prompts of random tokens."""
@@ -62,8 +62,8 @@ def measured(session: Session, ids: list[int], new_tokens: int, ends: frozenset[
                 "drafted": run.drafted, "looping": loops(run.tokens)}
 
     found = [row("ar", 0, reference)]
-    for way, (method, options, numbers) in WAYS.items():
-        for number in sorted({min(number, most) for number in numbers}):
+    for way, (method, options) in WAYS.items():
+        for number in range(1, most + 1):
             found.append(row(way, number, session.generate(method, ids, new_tokens, number, ends, options=options)))
         found.append(row(way, "adaptive", session.generate(method, ids, new_tokens, most, ends, options=options,
                                                            adaptive=True)))
@@ -121,7 +121,7 @@ def main() -> None:
     results: list[tuple[str, list[dict[str, Any]]]] = []
     with Session(config, pair=pair, general=True, interpreted=True) as session:
         kept = Finished(args.resume, [config.sha256, *pair.digests, args.max_new_tokens, sorted(
-            (way, METHODS[method].digest, numbers) for way, (method, _, numbers) in WAYS.items())])
+            (way, METHODS[method].digest) for way, (method, _) in WAYS.items())])
         prompts = prompts_of(pair, session.target.program.graph.vocab, args.prompts)
         with counting("prompts", len(prompts)) as tell:
             for number, (name, ids) in enumerate(prompts, 1):

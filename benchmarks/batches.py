@@ -3,6 +3,7 @@ texts fit in equal DRAM where caches are reserved, and where they share pages.
 
     python -m benchmarks.batches passes --out docs/results/batches.json      # by shape, timing only
     python -m benchmarks.batches capacity --out docs/results/batches.json    # texts of the bundled pair, served
+    python -m benchmarks.batches texts --out docs/results/batches.json       # methods by batch, with --adaptive
 
 ``passes``: SmolLM2-135M by shape, each text behind 256 cached rows, contexts of 512; cycles of a pass with the host's.
 Caches in order up to 16 texts, by list (pages of 8 rows in random order) up to 32. A batch drafts for nothing here:
@@ -11,6 +12,10 @@ tokens to pay.
 
 ``capacity``: 16 completions at once, 96 new tokens each, by `ar`: a cache of 1,024 rows as two contexts of 512, and as
 a pool for up to 8 texts.
+
+``texts``: held-out prompts of all categories in turn that begin together, 48 new tokens each, by `ar`, and by methods
+that draft up to 3 tokens a step, always or as `--adaptive` decides. `worst_text`: cycles to the end of a text over
+those to its end where the batch decodes by `ar`, the largest of all texts.
 """
 
 from __future__ import annotations
@@ -24,12 +29,16 @@ from benchmarks.common import run_part, show
 from gemmule.compiler.compile import compile_network
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Network, Rows
+from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.program import NO_DRAM
 from gemmule.compiler.quantize.by_shape import by_shape
 from gemmule.config import Config, load_config
 from gemmule.sim.simulator import Simulator
-from gemmule.sw.limits import DEFAULT
+from gemmule.sw.decoding.session import Session, rows_of
+from gemmule.sw.device.ledger import Ledger
+from gemmule.sw.limits import CATEGORIES, DEFAULT
 from gemmule.sw.models.pair import bundled_pair
+from gemmule.sw.prompts.categories import load_categories
 from gemmule.sw.serving.arrivals import poisson
 from gemmule.sw.serving.plan import ServingPlan
 from gemmule.sw.serving.prompts import Prompts
@@ -40,6 +49,7 @@ ORDERED, LISTED = (1, 2, 4, 8, 16), (2, 4, 8, 16, 32)
 ROWS = (2, 4, 8)
 """Of each text, beside one."""
 REQUESTS, NEW_TOKENS, CACHE_ROWS, TEXTS = 16, 96, 1024, 8
+TOGETHER, DRAFTING, DRAFTS, TEXT_TOKENS, MOST_PROMPT = (1, 2, 4, 8, 16), ("pld", "draft"), 3, 48, 96
 
 
 def passed(network: Network, config: Config, batch: int, rows: int, pool: int) -> tuple[int, int]:
@@ -112,7 +122,39 @@ def capacity(record: dict[str, Any], save: Callable[[], None]) -> None:
                                                       "equal")} for row in found])
 
 
+def texts(record: dict[str, Any], save: Callable[[], None]) -> None:
+    """Methods by batch, with and without what decides how many candidates pay."""
+    config, pair, known = load_config("base"), bundled_pair(DEFAULT), load_categories()
+    every = [pair.encode(known[name][at].text)[:MOST_PROMPT] for at in range(4) for name in CATEGORIES]
+    found: list[dict[str, Any]] = []
+    for batch in TOGETHER:
+        prompts, plain = every[:batch], None
+        for method, adaptive in (("ar", False), *((name, way) for name in DRAFTING for way in (False, True))):
+            drafts = None if method == "ar" else DRAFTS
+            with Session(config, pair=pair, interpreted=True, batch=batch, rows=rows_of(batch, drafts or 0) if batch > 1
+                         else None, narrow=adaptive) as session:
+                ledger = Ledger(config)
+                runs = session.generate_batch(method, prompts, TEXT_TOKENS, drafts, pair.ends, ledger=ledger,
+                                              adaptive=adaptive)
+                kept = session.target.program.symbols[CACHE][1]
+            plain = plain or (ledger.cycles, runs)
+            tokens, seconds = sum(len(run.tokens) for run in runs), ledger.cycles / (config.host.clock_mhz * 1e6)
+            found.append({
+                "batch": batch, "method": method, "adaptive": adaptive, "cycles": ledger.cycles,
+                "tokens_per_second": tokens / seconds, "milliseconds": seconds * 1000, "kv_bytes": kept,
+                "speedup": plain[0] / ledger.cycles, "worst_text": max(
+                    run.ledger.cycles / other.ledger.cycles for run, other in zip(runs, plain[1], strict=True)),
+                "tokens_per_step": tokens / sum(len(run.steps) for run in runs),
+                "equal": [run.tokens for run in runs] == [run.tokens for run in plain[1]]})
+            print(found[-1], flush=True)
+            record["texts"] = found
+            save()
+    heads = ("batch", "method", "adaptive", "tokens_per_second", "milliseconds", "kv_bytes", "speedup", "worst_text",
+             "equal")
+    show("texts that begin together", [{name: row[name] for name in heads} for row in found])
+
+
 if __name__ == "__main__":
-    run_part(__doc__, {"passes": passes, "capacity": capacity}, "batches", {
+    run_part(__doc__, {"passes": passes, "capacity": capacity, "texts": texts}, "batches", {
         "config": "base", "config_sha256": load_config("base").sha256, "context": CONTEXT, "cached": CACHED,
         "page": PAGE, "seed": SEED, "requests": REQUESTS, "new_tokens": NEW_TOKENS, "cache_rows": CACHE_ROWS})

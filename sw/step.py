@@ -19,8 +19,8 @@ from gemmule.compiler.quantize.scale import pair
 from gemmule.sim.result import Result
 
 __all__ = [
-    "KV", "Ask", "Asking", "Exponents", "Forward", "Hidden", "Keep", "LayerRange", "Model", "Round", "TopK", "Want",
-    "exponent_scaling",
+    "KV", "Ask", "Asking", "Exponents", "Forward", "Hidden", "Keep", "LayerRange", "Meeting", "Model", "Round", "TopK",
+    "Want", "exponent_scaling",
 ]
 
 T = TypeVar("T")
@@ -284,5 +284,10 @@ class Round:
     """Others of the batch finish their step first; there is no answer."""
 
 
-Asking = Generator[Ask | Keep | Round, Any, T]
+@dataclass(frozen=True)
+class Meeting:
+    """Others of the batch come to theirs first, or to what the target verifies; there is no answer."""
+
+
+Asking = Generator[Ask | Keep | Round | Meeting, Any, T]
 """Work that asks models and comes to a result."""

@@ -18,7 +18,8 @@ from gemmule.compiler.place import round_up
 from gemmule.compiler.programs.beside import compile_beside, with_turns
 from gemmule.compiler.programs.halves.packed_program import PackedProgram
 from gemmule.compiler.programs.model_program import ModelProgram
-from gemmule.compiler.search.cost import passes_cost
+from gemmule.compiler.search.cost import cost, passes_cost
+from gemmule.compiler.search.decoder import best_choice, default_effort
 
 __all__ = ["chosen_program", "narrow_programs"]
 
@@ -56,15 +57,24 @@ def narrow_programs(network: Network, program: ModelProgram, *, base_address: in
 def _narrow_batches(network: Network, program: ModelProgram, base_address: int) -> Iterator[ModelProgram]:
     """Of a batch, half as many rows of each text, a quarter and so on, up to those that all fill the mesh at most.
 
-    The fewest rows first.
+    The fewest rows first; as many mappings are tried as of a program of its own, so that none of these is slower.
     """
     kind, dram, made = type(program), program.config.dram, list[ModelProgram]()
     rows = program.max_rows
     while rows > 1 and rows * program.batch > program.config.dim:
         rows //= 2
+
+        def beside(among: Sequence[Choice] | None, rows: int = rows, base: int = base_address, *,
+                   checked: bool = False) -> ModelProgram:
+            return compile_beside(kind, network, program, rows=rows, context=program.max_positions, answered=True,
+                                  base_address=base, batch=program.batch, among=among, checked=checked)
+
         try:
-            one = compile_beside(kind, network, program, rows=rows, context=program.max_positions, answered=True,
-                                 base_address=base_address, batch=program.batch)
+            best = best_choice(choices(network.graph, program.config, rows=rows, batch=program.batch,
+                                       context=program.max_positions, tokens=True, pool=program.pool,
+                                       cache=program.layout), lambda choice: beside([choice]), cost, effort) \
+                if (effort := default_effort(network.graph)) > 1 else None
+            one = beside(best, checked=True)
         except CompileError:
             break
         made.append(one)

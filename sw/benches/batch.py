@@ -43,10 +43,10 @@ def groups(prompts: Sequence[tuple[Prompt, T]], batch: int) -> Iterator[list[tup
 
 def measure_batch(alone: Session, sessions: Callable[[Case], Session], prompts: Sequence[list[int]], new_tokens: int,
                   cases: Iterable[Case], stop: frozenset[int], rule_of: Callable[[Case], Rule],
-                  options_of: OptionsOf = no_options) -> Iterator[dict[str, Any]]:
+                  options_of: OptionsOf = no_options, *, adaptive: bool = False) -> Iterator[dict[str, Any]]:
     """What each case does behind prompts that go together, in the session that it has.
 
-    The batch of autoregressive decoding and its texts alone run once for each rule.
+    ``adaptive``: as of :func:`gemmule.sw.benches.bench.measure`. The batch of autoregressive decoding and its texts alone run once for each rule.
     """
     singles: dict[Rule, list[Generation]] = {}
     batches: dict[Rule, Generation] = {}
@@ -60,8 +60,8 @@ def measure_batch(alone: Session, sessions: Callable[[Case], Session], prompts: 
         ar = case.method == "ar"
         session, run, texts = sessions(case), reference, references
         if not ar:
-            run = _batch(session, case, prompts, new_tokens, stop, rule, references, options)
-            texts = _alone(alone, case, prompts, new_tokens, stop, rule, references, options)
+            run = _batch(session, case, prompts, new_tokens, stop, rule, references, options, adaptive=adaptive)
+            texts = _alone(alone, case, prompts, new_tokens, stop, rule, references, options, adaptive=adaptive)
         same_text = rule is GREEDY or rule.same_text
         yield asdict(case) | {
             "prompts": len(prompts), "equal": sum(text.tokens == other.tokens for text, other in zip(
@@ -75,18 +75,20 @@ def measure_batch(alone: Session, sessions: Callable[[Case], Session], prompts: 
 
 
 def _alone(session: Session, case: Case, prompts: Sequence[list[int]], new_tokens: int, stop: frozenset[int],
-           rule: Rule, references: Sequence[Generation], options: Mapping[str, Any]) -> list[Generation]:
+           rule: Rule, references: Sequence[Generation], options: Mapping[str, Any], *,
+           adaptive: bool = False) -> list[Generation]:
     """Each text by itself, drawn as that text of the batch is."""
     if case.method in BOUNDS:
         return [generate(session.target, foreseen(case, session, ids, known), ids, new_tokens, Ledger(session.config),
                          stop, rule=rule.of_text(i))
                 for i, (ids, known) in enumerate(zip(prompts, references, strict=True))]
     return [session.generate(case.method, ids, new_tokens, case.num_tokens or None, stop, rule=rule.of_text(i),
-                             options=options) for i, ids in enumerate(prompts)]
+                             options=options, adaptive=adaptive) for i, ids in enumerate(prompts)]
 
 
 def _batch(session: Session, case: Case, prompts: Sequence[list[int]], new_tokens: int, stop: frozenset[int],
-           rule: Rule, references: Sequence[Generation], options: Mapping[str, Any]) -> Generation:
+           rule: Rule, references: Sequence[Generation], options: Mapping[str, Any], *,
+           adaptive: bool = False) -> Generation:
     """All texts as one run; ``references``: what the drafters of :data:`BOUNDS` know."""
     ledger = Ledger(session.config)
     if case.method in BOUNDS:
@@ -97,7 +99,7 @@ def _batch(session: Session, case: Case, prompts: Sequence[list[int]], new_token
         texts = together(askings, (TARGET,), session.target.program.batch)
     else:
         texts = session.generate_batch(case.method, prompts, new_tokens, case.num_tokens or None, stop, rule=rule,
-                                       ledger=ledger, options=options)
+                                       ledger=ledger, options=options, adaptive=adaptive)
     run = beside(texts, ledger)
     run.prefill = max((text.prefill for text in texts), key=lambda before: before.cycles)
     return run

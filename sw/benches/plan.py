@@ -112,6 +112,7 @@ class Plan:
             self.device, self.backend, self.pair, general=general, launch=self.launch if self.pair.draft else "pass",
             interpreted=self.interpreted, batch=1 if rows is None else self.batch, rows=rows,
             prefill=self.prefill_rows if rows is None else 0, pruning=self.pruning,
+            narrow=self.adaptive,
             one_pass=any(one.needs_one_pass for one in self._methods),
             int4=any(one.needs_int4 for one in self._methods),
             draft_vocabulary=next(filter(None, (mine.get(VOCABULARY.key) for mine in self.options.values())), None),
@@ -157,14 +158,15 @@ class Plan:
                        pass_costs=self._pass_costs([len(ids) for _, ids in prompts]))
 
     def _pass_costs(self, prompts: Sequence[int]) -> list[dict[str, Any]]:
-        """Of greedy passes of one text; nothing of caches that choose what they read."""
-        if self.batch > 1 or self.pruning or not prompts:
+        """Of greedy passes of one text, or of a batch; nothing of caches that choose what they read."""
+        if self.pruning or not prompts:
             return []
-        room = self.alone.target.room - self.alone.target.program.max_rows
+        sessions = [self._together(case) for case in self.cases] if self.batch > 1 else [self.alone]
+        widest = max(sessions, key=lambda session: session.target.program.max_rows)
+        room = widest.target.room - widest.target.program.max_rows
         contexts = sorted({min(prompts), min(max(prompts) + self.new_tokens, room)})
-        curve = self.alone.curve
-        return [{"cached": cached, "cycles": cycles, "rows": free_rows(cycles)}
-                for cached in contexts for cycles in [curve.row_costs(cached)]]
+        return [{"cached": cached, "batch": self.batch, "cycles": cycles, "rows": free_rows(cycles)}
+                for cached in contexts for cycles in [widest.curve.row_costs(cached)]]
 
     def _warm(self, prompts: Sequence[tuple[Prompt, list[int]]], results: Sequence[dict[str, Any]],
               kept: Finished) -> list[dict[str, Any]]:
@@ -195,7 +197,7 @@ class Plan:
             return list(measure(self.alone, ids[0], self.new_tokens, [case for case in self.cases if not case.warm],
                                 ends, rule_of, self._options, adaptive=self.adaptive))
         return list(measure_batch(self.alone, self._together, ids, self.new_tokens, self.cases, ends, rule_of,
-                                  self._options))
+                                  self._options, adaptive=self.adaptive))
 
     def _datastores(self) -> list[str]:
         """Digests of the texts that methods draft from."""

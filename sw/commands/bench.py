@@ -174,9 +174,6 @@ def bench(
     for option in method_options:
         if not set(of_option(option)).intersection(methods):
             raise InputError(f"{option} needs --method {either(of_option(option))}: add it, or drop the option")
-    if adaptive and batch > 1:
-        raise InputError(f"--adaptive decides what a step of one text drafts, not of a --batch {batch}: drop one of "
-                         "the two")
     rules = {case: make_rule(case.rule, case.temperature, top_k, top_p, seed) for case in cases}
     out, device = Output(json), read_config(config)
     pruning = read_pruning(prune, launch, batch)

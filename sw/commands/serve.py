@@ -23,6 +23,7 @@ from gemmule.sw.commands.shared.common import (
     read_config,
 )
 from gemmule.sw.commands.shared.lists import values_of
+from gemmule.sw.commands.shared.sampling import AdaptiveOption
 from gemmule.sw.decoding.methods import METHODS, Method
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import (
@@ -61,6 +62,7 @@ def serve(
     num_speculative_tokens: Annotated[int, typer.Option(
         "--num-speculative-tokens", metavar="N", callback=lambda n: DRAFTS.check("--num-speculative-tokens", n),
         help=f"Tokens drafted per step, {DRAFTS}.")] = 3,
+    adaptive: AdaptiveOption = False,
     arrivals: Annotated[Path | None, typer.Option(
         "--arrivals", metavar="FILE", show_default=False,
         help="YAML: `requests`, each with `at_us` (microseconds of the device's clock), a `prompt` or the name of a "
@@ -110,7 +112,7 @@ def serve(
     \b
     Examples:
       gemmule serve --rate 400,800 --requests 8 --max-new-tokens 16 --compute interpreter
-      gemmule serve --rate 1600 --requests 8 --method draft --batch 8 --pool 1024 --compute interpreter
+      gemmule serve --rate 1600 --requests 8 --method draft --batch 8 --pool 1024 --compute interpreter --adaptive
     """
     methods = values_of("--method", method, lambda name: check_choice("--method", name, tuple(METHODS)))
     if batch < 2:
@@ -157,7 +159,7 @@ def serve(
     rows: list[dict[str, Any]] = []
     with ServingPlan(device=device, pair=pair, batch=batch, ahead=prompts == "ahead", drafts=num_speculative_tokens,
                      methods=methods, interpreted=quick, context=positions, pool=pool or 0, page=page,
-                     shared=shared) as plan:
+                     shared=shared, adaptive=adaptive) as plan:
         references = plan.references(loads[0][1], pair.ends)
         total = len(loads) * len(methods) * len(loads[0][1])
         with counting("requests", total) as tell:
@@ -170,7 +172,7 @@ def serve(
     record = {
         "model": pair.name, "weights": weights, "compute": "interpreter" if quick else "device", "seed": seed,
         "batch": batch, "prompts": prompts, "num_speculative_tokens": num_speculative_tokens,
-        "max_new_tokens": max_new_tokens, "context": plan.room, "pool": pool, "page": page,
+        "adaptive": adaptive, "max_new_tokens": max_new_tokens, "context": plan.room, "pool": pool, "page": page,
         "shared_tokens": len(shared),
         "arrivals": None if arrivals is None else str(arrivals),
         "requests": [{"name": one.name, "prompt_tokens": len(one.ids), "max_new_tokens": one.new_tokens}

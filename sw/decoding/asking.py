@@ -11,7 +11,7 @@ import numpy as np
 
 from gemmule.compiler.ir import Rows
 from gemmule.sw.kv.contiguous import ContiguousKV
-from gemmule.sw.step import KV, Ask, Asking, Forward, Keep, LayerRange, Round, Want
+from gemmule.sw.step import KV, Ask, Asking, Forward, Keep, LayerRange, Meeting, Round, Want
 
 __all__ = ["Batch", "alone", "together"]
 
@@ -31,7 +31,7 @@ def alone(asking: Asking[T]) -> T:
         if isinstance(asked, Keep):
             asked.kv.commit(asked.path)
             answer = None
-        elif isinstance(asked, Round):
+        elif isinstance(asked, Round | Meeting):
             answer = None
         elif asked.steps:
             answer = asked.model.greedy(asked.kv, asked.rows.tokens.tolist(), asked.steps)
@@ -105,6 +105,8 @@ class Batch(Generic[K, T]):
         """By sequence."""
         self.waiting: list[int] = []
         """Sequences whose texts wait for the others' step."""
+        self.met: list[int] = []
+        """Sequences whose texts wait until the others have come as far."""
         self.ends: dict[int, tuple[Any, list[int]]] = {}
         """By program its model, and where each sequence's last rows end: a place for a row that nobody sees."""
 
@@ -120,8 +122,8 @@ class Batch(Generic[K, T]):
 
     @property
     def busy(self) -> bool:
-        """Whether any text asks for a pass."""
-        return bool(self.asked)
+        """Whether any text asks for a pass, or waits for others to."""
+        return bool(self.asked or self.met)
 
     def enter(self, key: K, asking: Asking[T]) -> None:
         """A text takes the first free sequence, :attr:`next`.
@@ -173,8 +175,21 @@ class Batch(Generic[K, T]):
 
     def turn(self) -> None:
         """One pass; texts that are done leave their sequences."""
+        self.meet()
         self._pass()
         self._next_round()
+
+    def meet(self) -> None:
+        """Texts that wait for others go on, once no question is left that goes before those that the target verifies.
+        """
+        while self.met and not any(self._before(asked.ask) for asked in self.asked.values()):
+            going, self.met = self.met, []
+            for sequence in going:
+                self._go_on(sequence, None)
+
+    def _before(self, ask: Ask) -> bool:
+        """Whether a question goes before those that the target verifies; rows of a prompt in pieces go beside them."""
+        return ask.model.name != self.order[-1] or (ask.want.last == 0 and not self.pieces)
 
     def _next_round(self) -> None:
         """Those go on that waited for the others' step."""
@@ -222,6 +237,9 @@ class Batch(Generic[K, T]):
                 return
             if isinstance(question, Round):
                 self.waiting.append(sequence)
+                return
+            if isinstance(question, Meeting):
+                self.met.append(sequence)
                 return
             question.kv.sequence = sequence
             if isinstance(question, Ask):

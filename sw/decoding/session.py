@@ -15,6 +15,7 @@ from gemmule.compiler.programs.link import link_step
 from gemmule.config import Config
 from gemmule.sim.simulator import Simulator
 from gemmule.sw.decoding.adaptive.adaptive import Adaptive
+from gemmule.sw.decoding.adaptive.steps import Steps
 from gemmule.sw.decoding.asking import together
 from gemmule.sw.decoding.context import OVERFLOWS
 from gemmule.sw.decoding.generate import Conversation, Generation
@@ -197,7 +198,7 @@ class Session:
         self, method: str, num_speculative_tokens: int | None = None, stop: frozenset[int] | Stops = frozenset(), *,
         rule: Rule = GREEDY, lengths: str = "constant", timeline: Timeline | None = None,
         options: Mapping[str, Any] = NONE, context_overflow: str = "stop", kv_cache: str = "full",
-        ledger: Ledger | None = None, pace: Lengths | None = None, adaptive: bool = False,
+        ledger: Ledger | None = None, pace: Lengths | None = None, adaptive: bool = False, steps: Steps | None = None,
     ) -> Conversation:
         """A text without tokens yet, to be generated with ``method`` from an empty KV cache.
 
@@ -214,6 +215,7 @@ class Session:
             ledger: gets the cycles; by default a new one with ``timeline``.
             pace: the schedule itself (:meth:`pace`), where texts of a batch have one; by default a new one.
             adaptive: a step drafts and verifies as many candidates as pay (:mod:`gemmule.sw.decoding.adaptive`).
+            steps: what decides that for all texts of a batch (:meth:`steps`); by default each text has its own.
 
         Raises:
             InputError: an option is none of those, or outside its range.
@@ -247,28 +249,28 @@ class Session:
             curve=None if self.pruning or self.target.program.batch > 1 else self.curve,
             one_pass=self.one_pass and replace(self.one_pass, model=self.one_pass.model.charging(ledger))))
         if adaptive and method != "ar":
-            drafter = self._adaptive(drafter, rule, ledger, kept)
+            drafter = Adaptive(drafter, steps or self.steps(rule, ledger, kept=kept), lambda: cache.sequence)
         return Conversation(self.target, drafter, ledger, stops, rule, overflow=OVERFLOWS[context_overflow], kv=cache)
 
     @cached_property
     def curve(self) -> CostCurve:
-        """What passes of the target over one text cost."""
+        """What passes of the target cost."""
         return CostCurve(self.target)
 
-    def _adaptive(self, drafter: Drafter, rule: Rule, ledger: Ledger, kept: bool) -> Adaptive:
-        """A drafter whose candidates are verified as far as they pay.
+    def steps(self, rule: Rule, ledger: Ledger, *, kept: bool = True) -> Steps:
+        """What decides how many candidates texts verify, all of a batch together; they are charged to one ledger.
 
         Raises:
             InputError: what a pass costs is not known beforehand.
         """
         program, loop = self.target.program, self.draft and self.draft.loop
-        if program.batch > 1 or loop or self.pruning or not kept:
-            what = f"--batch {program.batch}" if program.batch > 1 else "--launch draft or step" if loop else \
-                "--prune" if self.pruning else "--kv-cache none"
-            raise InputError(f"--adaptive takes one text with its whole cache, a pass a launch, not {what}: drop one "
+        if loop or self.pruning or not kept:
+            what = "--launch draft or step" if loop else "--prune" if self.pruning else "--kv-cache none"
+            raise InputError(f"--adaptive takes texts with their whole caches, a pass a launch, not {what}: drop one "
                              "of the two")
-        return Adaptive(drafter, self.curve, lambda: ledger.cycles, want=rule.want(), rows=program.max_rows,
-                        parameters=program.graph.parameters, step=self.config.host.step_cycles)
+        return Steps(self.curve, ledger, TARGET, want=rule.want(), rows=program.max_rows,
+                     parameters=program.graph.parameters, step=self.config.host.step_cycles, places=program.batch,
+                     prefix=self.target.first)
 
     def _chooser(self, method: Method, options: Mapping[str, Any], ledger: Ledger) -> Chooser | None:
         """What fills the second cache in which a method drafts; None: it drafts in none.
@@ -292,18 +294,22 @@ class Session:
         stop: frozenset[int] | Stops = frozenset(), progress: Callable[[list[int]], None] | None = None, *,
         rule: Rule = GREEDY, lengths: str = "constant", options: Mapping[str, Any] = NONE,
         context_overflow: str = "stop", halted: Callable[[], bool] | None = None, ledger: Ledger | None = None,
+        adaptive: bool = False,
     ) -> list[Generation]:
         """Generate up to ``max_new_tokens`` behind each prompt, as many prompts at a time as the session's ``batch``.
 
         Each text is the one that its prompt gives alone with ``rule.of_text(number)``. Cycles of a run are those from
-        its begin to its end, other texts' rows included; those of all are in ``ledger``.
+        its begin to its end, other texts' rows included; those of all are in ``ledger``. ``adaptive``: as of
+        :meth:`converse`, for all texts together.
 
         Raises:
             InputError: as of :meth:`generate`.
         """
         ledger, pace = ledger or Ledger(self.config), self.pace(method, num_speculative_tokens, lengths)
+        steps = self.steps(rule, ledger) if adaptive else None
         talks = [self.converse(method, num_speculative_tokens, stop, rule=rule.of_text(number), lengths=lengths,
-                               options=options, context_overflow=context_overflow, ledger=ledger, pace=pace)
+                               options=options, context_overflow=context_overflow, ledger=ledger, pace=pace,
+                               adaptive=adaptive, steps=steps)
                  for number in range(len(prompts))]
         askings = [talk.turning(prompt, max_new_tokens, progress, halted) for talk, prompt in zip(talks, prompts)]
         try:

@@ -23,9 +23,9 @@ from gemmule.compiler.kernels.attention.shared import CACHE, MASKS
 from gemmule.compiler.kernels.embed import POSITIONS, TOKENS
 from gemmule.compiler.kernels.head.ids import PLANE, planes_in
 from gemmule.compiler.kernels.head.logits import ANSWERS
+from gemmule.compiler.programs.chosen.pages_program import PagesProgram
 from gemmule.compiler.programs.halves.packed_program import PackedProgram
 from gemmule.compiler.programs.model_program import ModelProgram
-from gemmule.compiler.programs.chosen.pages_program import PagesProgram
 from gemmule.compiler.programs.prefill import PrefillProgram
 from gemmule.isa import COMMAND_BYTES, NUM_BASES
 from gemmule.sw.models.placed import Placed

@@ -280,6 +280,7 @@ class BestLength(BaseModel):
 class PassCosts(BaseModel):
     """What passes of the target cost by rows, host included."""
 
+    batch: int = Field(1, description="texts of a pass, each with so many rows")
     cached: int = Field(description="tokens behind which the passes are")
     cycles: list[float] = Field(description="of a pass over 1, 2, 3, .. rows, as many as it takes at most")
     rows: int = Field(description="most rows that cost at most 1.03 times one row")

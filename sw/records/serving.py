@@ -70,6 +70,7 @@ class Serve(Record):
     batch: int = Field(description="texts per pass at most")
     prompts: str = Field(description="where rows of prompts go: ahead of the rows that decode, or beside them")
     num_speculative_tokens: int
+    adaptive: bool = Field(False, description="steps verify as many candidates as pay")
     max_new_tokens: int
     context: int = Field(description="tokens of a text at most")
     pool: int | None = Field(description="rows of the cache that texts share in pages; null: each reserves a context")

@@ -8,6 +8,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from gemmule.sw.benches.theory import break_even
+
 __all__ = ["print_bench", "print_overview"]
 
 Row = dict[str, Any]
@@ -72,11 +74,21 @@ def print_bench(console: Console, rows: Sequence[Row], best: Sequence[Row], cost
             f"predicted {one['foretold']}, {one['foretold_speedup']:.2f}x (prompt excluded)",
             markup=False)
     for one in costs:
-        most = len(one["cycles"])
-        console.print(
-            f"behind {one['cached']:,} tokens a pass over {one['rows']} of at most {most} rows costs no more than 1.03 "
-            f"of one row, over {most} rows {one['cycles'][-1] / one['cycles'][0]:.3f}", markup=False)
+        console.print(_paying(one), markup=False)
     console.print(LEGEND + BATCH_LEGEND * batched, markup=False, style="dim")
+
+
+def _paying(one: Row) -> str:
+    """What rows cost, and how many drafts must be accepted for them to pay."""
+    cycles, rows, most = one["cycles"], one["rows"], len(one["cycles"])
+    texts = f" of {one['batch']} texts" * (one["batch"] > 1)
+    told = (f"behind {one['cached']:,} tokens a pass{texts} over {rows} of at most {most} rows costs no more than 1.03 "
+            "of one row")
+    if rows == most:
+        return told + f", over {most} rows {cycles[-1] / cycles[0]:.3f}"
+    even = break_even(most - 1, cycles[-1] / cycles[0])
+    return told + (f"; over {most} rows {cycles[-1] / cycles[0]:.3f}, which pays " + (
+        "nothing" if even is None else f"from an acceptance of {even:.0%} on"))
 
 
 OVERVIEW: Columns = {

@@ -33,6 +33,7 @@ class ServingPlan:
         context: positions of a text; None: the model's own.
         pool: rows of a cache that texts share in pages of ``page`` rows; 0: each has a whole context.
         shared: tokens with which all prompts begin.
+        adaptive: steps draft and verify as many candidates as pay.
     """
 
     device: Config
@@ -46,6 +47,7 @@ class ServingPlan:
     pool: int
     page: int
     shared: Sequence[int] = ()
+    adaptive: bool = False
     _opened: ExitStack = field(default_factory=ExitStack)
     _shared: dict[tuple[bool, int], Session] = field(default_factory=dict)
 
@@ -83,7 +85,7 @@ class ServingPlan:
         session = self._session(rows_of(self.batch, count or 0), METHODS[method].needs_general)
         try:
             outcome = serve(session, arrivals, method, count, stop, pieces=not self.ahead,
-                            shared=self.shared if self.pool else (), progress=progress)
+                            adaptive=self.adaptive, shared=self.shared if self.pool else (), progress=progress)
         except ValueError as error:
             raise InputError(str(error)) from None
         texts = [one.generation.tokens if one.generation else [] for one in outcome.served]

@@ -19,6 +19,7 @@ from gemmule.sw.decoding.generate import Conversation
 from gemmule.sw.decoding.generation import Generation
 from gemmule.sw.decoding.methods import DRAFT
 from gemmule.sw.decoding.session import NONE, Session
+from gemmule.sw.decoding.verify import GREEDY
 from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.device.runtime import TARGET
 from gemmule.sw.kv.paged import PagedKV
@@ -32,18 +33,20 @@ __all__ = ["serve"]
 
 def serve(session: Session, arrivals: Sequence[Arrival], method: str, drafts: int | None, stop: frozenset[int], *,
           pieces: bool = False, lengths: str = "constant", options: Mapping[str, Any] = NONE,
-          shared: Sequence[int] = (), progress: Callable[[int, str], None] | None = None) -> Outcome:
+          adaptive: bool = False, shared: Sequence[int] = (),
+          progress: Callable[[int, str], None] | None = None) -> Outcome:
     """Serve requests by ``method`` in the order in which they arrive, as many at a time as the session's batch has.
 
     ``pieces``: rows of a prompt go beside the rows that decode; else the whole prompt goes ahead. ``shared``: tokens
     with which all prompts begin, whose rows are cached once, before the first request is served; with a pool only.
+    ``adaptive``: steps draft and verify as many candidates as pay (:mod:`gemmule.sw.decoding.adaptive`).
     ``progress``: gets how many requests are done, and the name of the last one.
 
     Raises:
         InputError: an option is outside its range.
         ValueError: a request does not fit the context or the pool.
     """
-    server = _Server(session, stop, method, drafts, pieces, lengths, options)
+    server = _Server(session, stop, method, drafts, pieces, lengths, options, adaptive)
     try:
         if shared:
             server.keep(shared)
@@ -58,13 +61,14 @@ class _Server:
     """A run of requests."""
 
     def __init__(self, session: Session, stop: frozenset[int], method: str, drafts: int | None, pieces: bool,
-                 lengths: str, options: Mapping[str, Any]) -> None:
+                 lengths: str, options: Mapping[str, Any], adaptive: bool) -> None:
         self.session, self.stop, self.method, self.drafts = session, stop, method, drafts
         self.lengths, self.options = lengths, options
         self.ledger, self.pool = Ledger(session.config), session.target.pages
         self.clock = Clock(self.ledger)
         self.batch = Batch[int, Generation]((DRAFT, TARGET), session.target.program.batch, pieces=pieces)
         self.pace = session.pace(method, drafts, lengths)
+        self.steps = session.steps(GREEDY, self.ledger) if adaptive else None
         self.served: dict[int, Served] = {}
         self.talks: dict[int, Conversation] = {}
         """Of the texts in the batch."""
@@ -119,6 +123,7 @@ class _Server:
             if not self.batch.busy:
                 self.clock.wait(waiting[0][1].at)
                 continue
+            self.batch.meet()
             self._make_room()
             before = self.clock.now
             self.batch.turn()
@@ -144,7 +149,7 @@ class _Server:
             one = self.served[number] = Served(arrival, self.clock.now)
             talk = self.talks[number] = self.session.converse(
                 self.method, self.drafts, self.stop, lengths=self.lengths, options=self.options, ledger=self.ledger,
-                pace=self.pace)
+                pace=self.pace, adaptive=self.steps is not None, steps=self.steps)
             self._begin_shared(talk)
             self.batch.enter(number, talk.turning(list(arrival.ids), arrival.new_tokens, self._telling(one)))
 

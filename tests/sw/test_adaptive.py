@@ -10,9 +10,12 @@ import pytest
 
 from gemmule.compiler.ir import Rows
 from gemmule.config import load_config
-from gemmule.sw.decoding.adaptive import adaptive
+from gemmule.sw.decoding.adaptive import account
 from gemmule.sw.decoding.adaptive.acceptance import FIRST, Acceptance, Mark, marks_of
-from gemmule.sw.decoding.adaptive.adaptive import HORIZON, LIMIT, Adaptive, Won
+from gemmule.sw.decoding.adaptive.account import HORIZON, LIMIT
+from gemmule.sw.decoding.adaptive.adaptive import Adaptive
+from gemmule.sw.decoding.adaptive.steps import Steps
+from gemmule.sw.decoding.adaptive.won import Won
 from gemmule.sw.decoding.generate import Conversation
 from gemmule.sw.decoding.generation import Generation
 from gemmule.sw.decoding.methods import METHODS
@@ -26,7 +29,7 @@ from gemmule.sw.decoding.tree import Drafter, Extra, Tree
 from gemmule.sw.decoding.verify import GREEDY, Rejection, Rule
 from gemmule.sw.device.costs.cost_curve import CostCurve, free_rows
 from gemmule.sw.device.ledger import Ledger
-from gemmule.sw.device.runtime import LoadedModel
+from gemmule.sw.device.runtime import TARGET, LoadedModel
 from gemmule.sw.errors import InputError
 from gemmule.sw.step import Forward, Want
 from tests.thinned import thinned
@@ -36,8 +39,8 @@ from .test_methods import CONFIG, DRAFT, FREE, LENGTHS, OVERFLOWS, PROMPTS, RULE
 
 def adapted(inner: Drafter, target: LoadedModel, ledger: Ledger, rule: Rule = GREEDY) -> Adaptive:
     program = target.program
-    return Adaptive(inner, CostCurve(target), lambda: ledger.cycles, want=rule.want(), rows=program.max_rows,
-                    parameters=program.graph.parameters, step=CONFIG.host.step_cycles)
+    return Adaptive(inner, Steps(CostCurve(target), ledger, TARGET, want=rule.want(), rows=program.max_rows,
+                                 parameters=program.graph.parameters, step=CONFIG.host.step_cycles))
 
 
 def made(method: str, ledger: Ledger, rule: Rule) -> tuple[Adaptive, Conversation]:
@@ -154,7 +157,7 @@ def test_a_costly_drafter_is_asked_as_far_as_it_pays() -> None:
 
 def test_the_limit_is_what_keeps_a_text_from_losing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, a drafter that is taken to be right loses more: what the tests above check can fail."""
-    monkeypatch.setattr(adaptive, "LIMIT", 1.0)
+    monkeypatch.setattr(account, "LIMIT", 1.0)
     ledger, expected = Ledger(CONFIG), plain(tuple(PROMPTS[0]), 30, "greedy", "stop")
     inner = DraftModel(model(DRAFT, 1).charging(ledger, DRAFT), 7, host=CONFIG.host)
     drafter = adapted(inner, model(), ledger)
@@ -309,12 +312,12 @@ def test_rejection_sampling_keeps_its_law(monkeypatch: pytest.MonkeyPatch) -> No
     """A drawn chain is cut by what earlier steps were like; the text then follows the target's law as before: with a
     draft that is the target, every token is accepted.
     """
-    monkeypatch.setattr(adaptive, "LIMIT", 1.0)
+    monkeypatch.setattr(account, "LIMIT", 1.0)
     rule = Rejection(Sampling(0.9, 8, Fraction(9, 10)), Noise(7))
     ledger = Ledger(CONFIG)
     inner = DraftModel(model(DRAFT).charging(ledger, DRAFT), 7, rule, CONFIG.host)
     drafter = adapted(inner, model(), ledger, rule)
-    drafter.overhead = 0.0  # as if drafting were free
+    drafter.steps.overhead = 0.0  # as if drafting were free
     run = Conversation(model().charging(ledger), drafter, ledger, rule=rule).turn(PROMPTS[0], 40)
     assert sum(drafted for drafted, _ in run.steps)
     assert all(drafted == accepted for drafted, accepted in run.steps)
@@ -324,8 +327,8 @@ def test_rejection_sampling_keeps_its_law(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_sessions_that_cannot() -> None:
     device = load_config("base")
-    with Session(device, batch=2, interpreted=True) as session, pytest.raises(
-            InputError, match="--adaptive takes one text with its whole cache, a pass a launch, not --batch 2"):
+    with Session(device, launch="draft") as session, pytest.raises(
+            InputError, match="--adaptive takes texts with their whole caches, a pass a launch, not --launch draft or"):
         session.converse("pld", adaptive=True)
     with Session(device, interpreted=True, general=True) as session:
         with pytest.raises(InputError, match="not --kv-cache none: drop one of the two"):

@@ -39,10 +39,23 @@ def test_what_does_not_go_together(run: Run, options: tuple[str, ...], message: 
     assert error.count("\n") == 1
 
 
-def test_batches_refuse(run: Run) -> None:
-    code, _, error = run("bench", *SHORT, "--adaptive", "--batch", "2")
-    assert code == 2
-    assert "not of a --batch 2: drop one of the two" in error
+def test_a_batch(run: Run, tmp_path: Path) -> None:
+    """The same texts in a batch, and what its rows cost."""
+    out = tmp_path / "bench.json"
+    code, text, error = run("bench", *SHORT, "--adaptive", "--batch", "2", "--method", "pld", "--category",
+                            "repetition", "--num-speculative-tokens", "7", "--prompts", "2", "--json", str(out))
+    assert code == 0, error
+    told = json.loads(out.read_text())
+    assert told["adaptive"] is True
+    assert all(row["equal_to_ar"] == 2 and row["speedup_min"] > 0.99 for row in told["rows"])
+    assert all(one["batch"] == 2 and one["cycles"] for one in told["pass_costs"])
+    assert "tokens a pass of 2 texts over" in " ".join(text.split())
+    prompts, told_of = tmp_path / "prompts.txt", tmp_path / "text.json"
+    prompts.write_text("import os\n---\nimport sys\n")
+    code, _, error = run("generate", *SHORT, "--adaptive", "--batch", "2", "--method", "pld", "--prompt-file",
+                         str(prompts), "--json", str(told_of))
+    assert code == 0, error
+    assert json.loads(told_of.read_text())["same_tokens_as_ar"] is True
 
 
 def test_generate_tells_of_it(run: Run, tmp_path: Path) -> None:

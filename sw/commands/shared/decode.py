@@ -136,7 +136,7 @@ class Job:
                 return beside(session.generate_batch(
                     method, self.ids, self.max_new_tokens, num_tokens, self.stops, count, rule=self.rule,
                     lengths=lengths, options=options, context_overflow=self.context_overflow, halted=halted,
-                    ledger=ledger), ledger)
+                    ledger=ledger, adaptive=adaptive), ledger)
             talk = session.converse(
                 method, num_tokens, self.stops, rule=self.rule, lengths=lengths, options=options, kv_cache=kv_cache,
                 context_overflow=self.context_overflow, ledger=ledger, adaptive=adaptive)

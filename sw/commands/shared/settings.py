@@ -79,18 +79,17 @@ class Settings:
                                      "of the two")
 
     def _check_adaptive(self) -> None:
-        """What a step drafts is decided once, pass by pass, for one text.
+        """What a step drafts is decided once, pass by pass.
 
         Raises:
             InputError: something else decides, or does not let decide.
         """
         self._check_drafts("--adaptive", tuple(name for name in METHODS if name != "ar"))
         for option, given in {f"--draft-lengths {self.draft_lengths}": self.draft_lengths != "constant",
-                              f"--batch {self.batch}": self.batch > 1,
                               f"--launch {self._launch}": self._launch != "pass",
                               "--kv-cache none": self.kv_cache == "none", "--prune": self.prune is not None}.items():
             if given:
-                raise InputError(f"--adaptive decides what a step drafts, of one text with its whole cache and a pass "
+                raise InputError(f"--adaptive decides what a step drafts, of texts with their whole caches and a pass "
                                  f"a launch, not with {option}: drop one of the two")
 
     def _check_drafts(self, option: str, drafting: tuple[str, ...]) -> None:
@@ -147,14 +146,15 @@ class Settings:
                        rows=self._rows, prefill=self.prefill_rows, interpreted=self.interprets(pair),
                        pruning=self.pruning, one_pass=self.way.needs_one_pass, int4=self.way.needs_int4,
                        draft_vocabulary=self.options.get(VOCABULARY.key),
-                       drafting=drafting_of({self.method: self.options}, pair.positions))
+                       drafting=drafting_of({self.method: self.options}, pair.positions), narrow=self.adaptive)
 
     def plain_session(self, config: Config, pair: Pair) -> Session:
         """The same for autoregressive decoding on the model, to compare with."""
-        from gemmule.sw.decoding.session import Session
+        from gemmule.sw.decoding.session import Session, rows_of
         from gemmule.sw.device.interpreted import interprets
 
-        return Session(config, pair=pair, general=self.temperature > 0, batch=self.batch, rows=self._rows,
+        rows = rows_of(self.batch, 0) if self.adaptive and self.batch > 1 else self._rows
+        return Session(config, pair=pair, general=self.temperature > 0, batch=self.batch, rows=rows,
                        prefill=self.prefill_rows, pruning=self.pruning,
                        interpreted=interprets(self.compute, pair.parameters, chosen=self._chooses(pair)))
 

@@ -18,6 +18,7 @@ from gemmule.sw.step import Want
 
 __all__ = ["CHEAP", "CostCurve", "free_rows"]
 
+GREEDY = Want()
 CHEAP = 1.03
 """Cycles over those of one row up to which a pass over several counts as free."""
 
@@ -45,21 +46,38 @@ class CostCurve:
                 ((0, graph.layers),)))
         return self._found[key]
 
-    def of_batch(self, rows: int, cached: Sequence[int]) -> int:
-        """Of a greedy pass over so many rows of each sequence, all answered, behind so many cached rows of each,
-        constant ones among them. Rows of a pool are taken to stand in order.
+    def of_batch(self, rows: int | Sequence[int], cached: Sequence[int], want: Want = GREEDY) -> int:
+        """Of a pass over so many rows of each sequence, all answered as wanted, behind so many cached rows of each,
+        constant ones among them; a number: of every sequence as many. Rows of a pool are taken to stand in order.
+
+        Where they do not fit the context: behind as many as do.
         """
-        program, lengths = self.model.program, tuple(cached)
-        key = ("batch", rows, lengths)
+        program = self.model.program
+        each = (rows,) * program.batch if isinstance(rows, int) else tuple(rows)
+        lengths = tuple(min(length, program.text_positions - count) for length, count in zip(cached, each, strict=True))
+        key = ("batch", each, lengths, want)
         if key not in self._found:
-            made = Rows.ragged([[0] * rows] * program.batch, list(lengths))
+            made = Rows.ragged([[0] * count for count in each], list(lengths))
             self._found[key] = sum(self._launch(one) for one in planned_launches(
-                self.model, made, Want(), np.ones(len(made), dtype=bool), lengths, ((0, program.graph.layers),)))
+                self.model, made, want, np.ones(len(made), dtype=bool), lengths, ((0, program.graph.layers),)))
         return self._found[key]
 
+    def widths(self, want: Want) -> list[int]:
+        """Numbers of rows of a text that a pass need not have fewer than, since those cost as much: of a batch those of
+        its programs, which compute all rows that they have.
+        """
+        program = self.model.program
+        if program.batch == 1:
+            return list(range(1, program.max_rows + 1))
+        return sorted({*(one.max_rows for one in self.model.narrow if want.plain), program.max_rows})
+
     def row_costs(self, cached: int) -> list[int]:
-        """Of greedy passes over 1, 2, 3, .. rows, as many as a launch takes, behind so many cached tokens."""
-        return [self.of(rows, cached, Want()) for rows in range(1, self.model.program.max_rows + 1)]
+        """Of greedy passes over 1, 2, 3, .. rows of each text, as many as a launch takes, behind so many cached tokens.
+        """
+        program = self.model.program
+        lengths = [program.graph.prefix + cached] * program.batch
+        return [self.of(rows, cached, GREEDY) if program.batch == 1 else self.of_batch(rows, lengths)
+                for rows in range(1, program.max_rows + 1)]
 
     def move(self, rows: int, cached: int) -> int:
         """Of keeping an accepted path, so many of whose rows are not in place; nothing where no path can be so."""

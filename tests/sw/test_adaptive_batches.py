@@ -1,0 +1,193 @@
+"""Adaptive verification of texts that share passes: same texts, nothing lost; what is counted is what `ar` takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from gemmule.config import load_config
+from gemmule.sw.decoding.adaptive import account
+from gemmule.sw.decoding.adaptive.account import HORIZON, LIMIT, Account, by_place
+from gemmule.sw.decoding.adaptive.adaptive import Adaptive
+from gemmule.sw.decoding.adaptive.steps import Steps
+from gemmule.sw.decoding.asking import together
+from gemmule.sw.decoding.generate import Conversation
+from gemmule.sw.decoding.generation import Generation
+from gemmule.sw.decoding.methods import DRAFT
+from gemmule.sw.decoding.session import Session
+from gemmule.sw.decoding.tree import Drafter, Tree
+from gemmule.sw.decoding.verify import GREEDY
+from gemmule.sw.device.costs.cost_curve import CostCurve
+from gemmule.sw.device.ledger import Ledger
+from gemmule.sw.device.runtime import TARGET
+from gemmule.sw.models.pair import bundled_pair
+from gemmule.sw.serving.arrivals import Arrival
+from gemmule.sw.serving.serve import serve
+from tests.thinned import some
+
+from .test_methods import CONFIG as EDGE
+from .test_methods import DRAFT as OTHER
+from .test_methods import SHARING, model, talk
+
+CONFIG, PAIR = load_config("base"), bundled_pair("small")
+BATCH, NEW = 4, 40
+PROMPTS = [PAIR.encode(text) for text in (
+    "def main(arguments):\n    ", "import os\nimport sys\n", "class Node:\n    def __init__(self",
+    "for number in range(10):\n    print(number", "try:\n    value = int(", "return [one for one in")]
+
+
+@pytest.fixture(scope="module")
+def session() -> Session:
+    """Passes of four texts, by programs of 4 and of 8 rows."""
+    made = Session(CONFIG, pair=PAIR, interpreted=True, batch=BATCH, rows=8, narrow=True)
+    assert [one.max_rows for one in made.target.narrow] == [4]
+    return made
+
+
+def plain(session: Session, prompts: Sequence[list[int]], lengths: Sequence[int]) -> tuple[list[Generation], Ledger]:
+    ledger = Ledger(CONFIG)
+    talks = [session.converse("ar", ledger=ledger) for _ in prompts]
+    return together([one.turning(prompt, new) for one, prompt, new in zip(talks, prompts, lengths)], (DRAFT, TARGET),
+                    BATCH), ledger
+
+
+class Planted(Drafter):
+    """Drafts what comes, or never what comes, or now and then; as if by a model of so many weights."""
+
+    def __init__(self, text: Sequence[int], prompt: int, right: float, weights: int, seed: int) -> None:
+        self.text, self.prompt, self.right, self.weights = text, prompt, right, weights
+        self.random = np.random.default_rng(seed)
+
+    def drafting(self, count: int) -> int:
+        return self.weights * count
+
+    def propose(self, ids: list[int], budget: int) -> Tree:
+        coming = self.text[len(ids) - self.prompt:][:budget]
+        return Tree.chain(ids[-1], [token if self.random.random() < self.right else (token + 1) % 512
+                                    for token in coming])
+
+
+def planted(session: Session, rights: Sequence[float], weights: int = 0,
+            lengths: Sequence[int] = (NEW, NEW // 2, NEW, 3, 9, NEW)) -> tuple[Ledger, Ledger, Steps]:
+    """Texts of which each has a drafter that is right so often; the ledgers of this run and of `ar`."""
+    prompts = PROMPTS[:len(rights)]
+    known, reference = plain(session, prompts, lengths)
+    ledger = Ledger(CONFIG)
+    steps = session.steps(GREEDY, ledger)
+    askings = []
+    for number, (prompt, right) in enumerate(zip(prompts, rights)):
+        kv = session.target.charging(ledger).kv()
+        inner = Planted(known[number].tokens, len(prompt), right, weights, number)
+        text = Conversation(session.target, Adaptive(inner, steps, lambda kv=kv: kv.sequence), ledger, kv=kv)  # type: ignore[misc]
+        askings.append(text.turning(prompt, lengths[number]))
+    runs = together(askings, (DRAFT, TARGET), BATCH)
+    assert [run.tokens for run in runs] == [run.tokens for run in known]
+    return ledger, reference, steps
+
+
+def most(session: Session, reference: Ledger) -> float:
+    """Cycles that texts may take, were nothing won."""
+    one = session.curve.of_batch(1, [session.target.first + 40] * BATCH) + BATCH * CONFIG.host.step_cycles
+    return reference.cycles + LIMIT * max(reference.cycles, HORIZON * one)
+
+
+@pytest.mark.parametrize("rights", [(0.0,) * 6, (0.0,) * 4, (0.3, 0.0, 0.1, 0.0), (1.0, 0.0, 0.0, 0.0)])
+@pytest.mark.parametrize("weights", [0, 20_000])
+def test_no_batch_is_slower(session: Session, rights: tuple[float, ...], weights: int) -> None:
+    """Drafters that are never right, for some texts or for all; texts end early, and others take their places."""
+    ledger, reference, _ = planted(session, rights, weights)
+    assert ledger.cycles <= most(session, reference)
+
+
+def test_drafts_that_are_right_win(session: Session) -> None:
+    """All places of a wide pass are used where that pays."""
+    ledger, reference, _ = planted(session, (1.0,) * 4, lengths=(NEW,) * 4)
+    assert ledger.cycles < 0.45 * reference.cycles
+
+
+def test_without_the_limit_batches_lose(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the tests above check can fail: drafters taken to be right, and nothing that stops them."""
+    monkeypatch.setattr(account, "LIMIT", 1.0)
+    monkeypatch.setattr("gemmule.sw.decoding.adaptive.acceptance.Acceptance.chance", lambda *_: 0.9)
+    ledger, reference, _ = planted(session, (0.0,) * 4)
+    monkeypatch.undo()
+    assert ledger.cycles > 1.02 * reference.cycles
+    assert ledger.cycles > most(session, reference)
+
+
+@pytest.mark.parametrize("count", [4, 6])
+def test_the_account_is_what_autoregressive_decoding_takes(session: Session, count: int) -> None:
+    """Of texts of other lengths, of which some take others' places: costs are of other tokens than the texts'."""
+    ledger, reference, steps = planted(session, (0.9, 0.5, 0.0, 1.0, 0.7, 0.2)[:count])
+    assert ledger.cycles < reference.cycles
+    for text in steps.account.texts:
+        text.over = True
+    steps.account.catch_up()
+    assert not steps.account.texts
+    assert steps.account.plain + steps.account.beside == pytest.approx(reference.cycles, rel=1e-3)
+
+
+@pytest.mark.parametrize("method", some(SHARING, 6))
+def test_texts_that_nobody_guesses(method: str) -> None:
+    """Random networks: each text is that of `ar`, and the batch is not slower."""
+    if method == "ar":
+        return
+    prompts, found = [[3, 1, 4, 1, 5], [7, 7], [2, 9, 2, 9]], []
+    target, draft = model(batch=2), model(OTHER, 1, batch=2)
+    for adaptive in (False, True):
+        ledger = Ledger(EDGE)
+        steps = Steps(CostCurve(target), ledger, TARGET, want=GREEDY.want(), rows=8, places=2,
+                      parameters=target.program.graph.parameters, step=EDGE.host.step_cycles,
+                      prefix=target.first)
+        askings = []
+        for prompt in prompts:
+            text = talk(method if adaptive else "ar", target.charging(ledger), draft, GREEDY, ledger, count=7)
+            if adaptive:
+                text.drafter = Adaptive(text.drafter, steps, lambda text=text: text.cached.sequence)  # type: ignore[misc]
+            askings.append(text.turning(prompt, 30))
+        found.append(([run.tokens for run in together(askings, (DRAFT, TARGET), 2)], ledger.cycles))
+    assert found[0][0] == found[1][0]
+    if method != "lookahead":  # what its window costs is seen once, beyond the limit
+        assert found[1][1] <= 1.02 * found[0][1]  # texts of 30 tokens: the limit is that of 64
+
+
+@pytest.mark.parametrize(("pool", "ahead"), [(0, True), (0, False), (400, True), (160, True)])
+@pytest.mark.parametrize("method", ["pld", "draft"])
+def test_requests_that_arrive(pool: int, ahead: bool, method: str) -> None:
+    """Requests join while others draft, leave for lack of pages, and pass their prompts in pieces."""
+    served = Session(CONFIG, pair=PAIR, interpreted=True, batch=3, rows=4, ahead=ahead, context=96, pool=pool, page=8,
+                     narrow=True)
+    requests = [Arrival(name=f"{number}", at=90_000 * number, ids=tuple(prompt[:20]),
+                        new_tokens=(30, 1, 24)[number % 3]) for number, prompt in enumerate(PROMPTS)]
+    found = []
+    for name, adaptive in (("ar", False), (method, True)):
+        outcome = serve(served, requests, name, None if name == "ar" else 3, frozenset(), pieces=not ahead,
+                        adaptive=adaptive)
+        found.append((outcome, [one.generation.tokens for one in outcome.served if one.generation]))
+        if served.target.pages:
+            assert served.target.pages.free_pages == pool // 8 - 1, "all pages came back"
+    assert found[0][1] == found[1][1]
+    assert found[1][0].clock.now <= 1.01 * found[0][0].clock.now
+
+
+def test_places_of_texts() -> None:
+    assert by_place(3, [(1, 7), (1, 9), (0, 4)]) == [4, 7, 9]
+    ledger = Ledger(CONFIG)
+    counted = Account(ledger, TARGET, lambda cached: sum(10 if one is None else one for one in cached), 2, 1)
+    first, second, third = (counted.enter(place) for place in (0, 1, 0))
+    counted.observe(first, 5, 3)
+    counted.catch_up()
+    assert counted.plain == 0, "the slower text has no token yet"
+    assert counted.ahead == 3
+    counted.observe(second, 8, 1)
+    counted.catch_up()
+    assert counted.plain == 5 + 8 + 2
+    second.over = True
+    counted.observe(third, 20, 1)
+    counted.catch_up()
+    assert counted.plain == 15 + 6 + 20 + 2, "the third takes the place of the second"
+    third.away = True
+    counted.catch_up()
+    assert counted.plain == 43 + 7 + 10 + 1, "one that has left is not waited for"
