@@ -26,6 +26,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Self
@@ -84,6 +85,11 @@ class Models:
     pair: Pair
     target: Network
     draft: Network
+
+    @cached_property
+    def narrow(self) -> Network:
+        """The target's int4 copy."""
+        return narrowed(self.target)
 
 
 def load(name: str, weights: str) -> Models:
@@ -244,8 +250,7 @@ def decode(models: Models, prompts: Sequence[list[int]], way: Way, new_tokens: i
                         for number in range(count)]
     int4 = None
     if METHODS[way.method].needs_int4:
-        narrow = narrowed(models.target)
-        int4 = Uncharged(DRAFT, narrow, Untimed(narrow.graph, 1, count), None, whole=target).in_cache_of(  # type: ignore[arg-type]
+        int4 = Uncharged(DRAFT, models.narrow, Untimed(models.narrow.graph, 1, count), None, whole=target).in_cache_of(  # type: ignore[arg-type]
             target)
     talks = [_talk(target, draft, way, rule, held, int4) for held in helds]
     askings = [talk.turning(prompt, new_tokens) for talk, prompt in zip(talks, prompts, strict=True)]
