@@ -54,17 +54,15 @@ class Part:
     """One of the drafters.
 
     Attributes:
+        runs_model: whether its drafts come from passes of a model.
         behind: whether it lacks tokens of the text that it is told of by ``begin`` alone.
     """
 
     name: str
     drafter: Drafter
+    runs_model: bool
     behind: bool = True
     acceptance: Acceptance = field(default_factory=Acceptance)
-
-    @property
-    def runs_model(self) -> bool:
-        return self.drafter.drafting(1) > 0
 
     def propose(self, ids: list[int], dropped: int, budget: int) -> Asking[Tree]:
         if self.behind:
@@ -211,7 +209,7 @@ def _part(name: str, request: Request) -> Part:
         lengths.now = min(usual, lengths.num_tokens)
     return Part(name, method.make(replace(
         request, lengths=lengths, options=method.values(OWN.get(name, {})),
-        memory=request.memory.setdefault(name, {}))))
+        memory=request.memory.setdefault(name, {}))), DRAFT in method.labels)
 
 
 def _make(request: Request) -> MultiDraft:
