@@ -2,9 +2,9 @@
 
 Each way is an arm. An arm is worth the tokens that its steps won over the cycles that its next step takes. Tokens are
 learned, apart for each *context* of a step, such as how long a run of last tokens stood in the text before; what is
-known of an arm in all contexts counts as :data:`PRIOR` steps in each. To the mean stands an upper confidence bound (UCB1,
-Auer et al. 2002), so that an arm that was rarely taken is tried again. Old steps count less than new ones, since what
-suits one part of a text need not suit the next.
+known of an arm in all contexts counts as :data:`PRIOR` steps in each. An upper confidence bound is added to the mean
+(UCB1, Auer et al. 2002), so that an arm that was rarely taken is tried again. Old steps count less than new ones
+(Garivier and Moulines 2011), since what suits one part of a text need not suit the next.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from math import log, sqrt
 __all__ = ["Bandit"]
 
 FORGET = 0.98
-"""Weight of a step, for each later one of the same arm and context."""
+"""Weight of a step, for each later one of the same context."""
 PRIOR = 2.0
 """Steps that an arm's mean of all contexts counts as in each."""
 BOUND = 0.25
@@ -52,6 +52,6 @@ class Bandit:
 
     def observe(self, arm: int, context: Hashable, tokens: int) -> None:
         """A step of an arm won so many tokens."""
-        for key in ((arm,), (arm, context)):
-            self._steps[key] = FORGET * self._steps[key] + 1
-            self._won[key] = FORGET * self._won[key] + tokens
+        for key in [*((one,) for one in range(self.arms)), *((one, context) for one in range(self.arms))]:
+            self._steps[key] = FORGET * self._steps[key] + (key[0] == arm)
+            self._won[key] = FORGET * self._won[key] + (tokens if key[0] == arm else 0)

@@ -45,7 +45,7 @@ def _model(name: str, salt: int) -> Uncharged:
 
 
 def _talk(method: str, rule: str, stops: Stops = NO_STOPS, overflow: str = "stop") -> Conversation:
-    """Of a text by models of its own; the draft is the target itself half of the time, so that most is accepted."""
+    """Of a text by models of its own; the draft model is the target itself, so that its drafts are right."""
     target, way = _model(TARGET, 0), METHODS[method]
     own, kv, chooser, int4 = target.charging(None, DRAFT), target.kv(), None, None
     options = way.values(OPTIONS.get(method, {}))

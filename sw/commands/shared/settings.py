@@ -145,7 +145,8 @@ class Settings:
         general = self.temperature > 0 or self.draft_lengths == "confidence" or self.way.needs_general
         return Session(config, self.backend, pair, general=general, launch=self._launch, batch=self.batch,
                        rows=self._rows, prefill=self.prefill_rows, interpreted=self.interprets(pair),
-                       pruning=self.pruning, one_pass=self.way.needs_one_pass, int4=needing_int4(self.method, self.options),
+                       pruning=self.pruning, one_pass=self.way.needs_one_pass,
+                       int4=needing_int4(self.method, self.options),
                        draft_vocabulary=self.options.get(VOCABULARY.key),
                        drafting=drafting_of({self.method: self.options}, pair.positions))
 

@@ -4,8 +4,8 @@ Kim et al. 2024; Hou et al. 2025. ``--drafters`` names them. Those that run no m
 ``--multi-draft-form merged`` all of these propose at every step, and the bandit decides which of the others drafts
 beside them, if any. What they propose is one tree, as SpecInfer (Miao et al. 2024) merges the trees of several small
 models: the candidates that are likeliest to be accepted, equal paths counted once. How likely they are is learned for
-each drafter from what became of its earlier candidates. With ``chosen`` the drafters are alternatives, as in the papers:
-a step has the candidates of one of them.
+each drafter from what became of its earlier candidates. With ``chosen`` a step has the candidates of one drafter, as in
+the papers on bandits.
 
 The bandit takes what has the most expected tokens a cycle. Tokens are learned from the text's own steps, apart for each
 length of the run of last tokens that stood in the text before (:mod:`gemmule.sw.decoding.bandit`). Cycles are those of
@@ -234,8 +234,8 @@ def _make(request: Request) -> MultiDraft:
 METHOD = Method(
     name="multi-draft", make=_make, needs_general=True, scheduled=False, labels=(DRAFT,), parts=_named,
     cuts="what the drafters that are chosen cut; a step whose text repeats itself runs no model to draft",
-    source="Kim et al. 2024, MetaSD; Hou et al. 2025, BanditSpec (arXiv 2505.15141); Miao et al. 2024, SpecInfer (arXiv "
-           "2305.09781)",
+    source="Kim et al. 2024, MetaSD; Hou et al. 2025, BanditSpec (arXiv 2505.15141); Miao et al. 2024, SpecInfer "
+           "(arXiv 2305.09781)",
     says="several drafters, of which a bandit chooses who drafts a step, in one tree",
     drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=15, help="Tokens drafted per step.",
                   otherwise="as many as a pass verifies"),
