@@ -6,6 +6,10 @@ Each method continues the first held-out prompt of its category (completions; co
 first on the model, then on the Verilog under Verilator. Compared are tokens, steps, and the ledger: launches and cycles
 by model, busy cycles by unit, DRAM bytes by purpose. Finished runs are kept in --out and not run again. Exit code 1
 where anything differs.
+
+    python -m benchmarks.decode_rtl --model small --new-tokens 48 --every --out docs/results/decode_rtl_methods.json
+
+runs every method but those that need a drafter trained for the target, a pass a launch, each with its own options.
 """
 
 from __future__ import annotations
@@ -19,9 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import console, machine, show, write
+from benchmarks.equality import OPTIONS
 from gemmule.config import load_config
 from gemmule.io.progress import working
 from gemmule.sw.decoding.generate import Generation
+from gemmule.sw.decoding.methods import METHODS, drafting_of, needing_int4
 from gemmule.sw.decoding.session import Session
 from gemmule.sw.models.pair import Pair, bundled_pair
 from gemmule.sw.prompts.categories import load_categories
@@ -29,6 +35,8 @@ from gemmule.sw.prompts.categories import load_categories
 RUNS = (("ar", "pass", "completion"), ("draft", "pass", "completion"), ("pld", "pass", "copy"),
         ("draft", "draft", "completion"), ("draft", "step", "completion"))
 """Method, launch mode, and the category whose first prompt is continued."""
+EVERY = tuple((name, "pass", "copy") for name, one in METHODS.items() if not one.needs_one_pass)
+"""The same with ``--every``."""
 
 
 def told(run: Generation) -> dict[str, Any]:
@@ -40,19 +48,23 @@ def told(run: Generation) -> dict[str, Any]:
 
 def _models(pair: Pair, method: str) -> list[str]:
     """SHA-256 of those that the text comes of."""
-    return list(pair.digests[:1 + (method == "draft")])
+    way = METHODS[method]
+    return list(pair.digests[:1 + (way.needs_draft or way.schedule is not None or way.parts is not None)])
 
 
 def decode(pair: Pair, args: argparse.Namespace, method: str, launch: str, category: str) -> dict[str, Any]:
     """One text on both back ends."""
     prompt = pair.encode(load_categories()[category][0].text)[:args.prompt_tokens]
+    way, options = METHODS[method], OPTIONS.get(method, {})
     runs: dict[str, dict[str, Any]] = {}
     seconds: dict[str, float] = {}
     for backend in ("model", "rtl"):
-        with Session(load_config(args.config), backend, pair, launch=launch) as session, \
+        with Session(load_config(args.config), backend, pair, launch=launch, general=way.needs_general,
+                     int4=needing_int4(method, options), drafting=drafting_of({method: options}, pair.positions),
+                     ) as session, \
                 working(f"{method}, --launch {launch}, on {backend}", least=1.0):
             begun = time.perf_counter()
-            runs[backend] = told(session.generate(method, prompt, args.new_tokens))
+            runs[backend] = told(session.generate(method, prompt, args.new_tokens, options=options))
             seconds[backend] = time.perf_counter() - begun
     model, rtl = runs["model"], runs["rtl"]
     return {
@@ -69,6 +81,7 @@ def main() -> None:
     parser.add_argument("--model", default="default", choices=("small", "default"))
     parser.add_argument("--prompt-tokens", type=int, default=96, help="of a prompt at most")
     parser.add_argument("--new-tokens", type=int, default=64)
+    parser.add_argument("--every", action="store_true", help="every method")
     parser.add_argument("--out", type=Path, default=Path("build/decode_rtl.json"))
     args = parser.parse_args()
     pair = bundled_pair(args.model)
@@ -78,7 +91,7 @@ def main() -> None:
         record = {"command": "python -m benchmarks.decode_rtl", "setting": setting, "machine": machine(), "rows": []}
     known = {(row["method"], row["launch"], *row["models"]): row for row in record["rows"]}
     record["rows"] = []
-    for method, launch, category in RUNS:
+    for method, launch, category in EVERY if args.every else RUNS:
         key = (method, launch, *_models(pair, method))
         record["rows"].append(known.get(key) or decode(pair, args, method, launch, category))
         write(args.out, record)

@@ -225,10 +225,12 @@ def _make(request: Request) -> MultiDraft:
         return curve.of(min(rows, curve.model.program.max_rows), cached, plain if wanted is None else plain.joined(
             wanted))
 
+    parts = [_part(name, request) for name in names]
+    models = any(part.runs_model for part in parts)
     return MultiDraft(
-        [_part(name, request) for name in names], request.lengths.most(),
-        merging=request.options["multi_draft_form"] == "merged", parameters=request.target.program.graph.parameters,
-        launch=host.launch_cycles, step=host.step_cycles, passing=None if curve is None else passing)
+        parts, request.lengths.most(), merging=request.options["multi_draft_form"] == "merged",
+        parameters=request.target.program.graph.parameters if models else 1, launch=host.launch_cycles,
+        step=host.step_cycles, passing=None if curve is None else passing)
 
 
 METHOD = Method(
