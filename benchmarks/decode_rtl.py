@@ -9,6 +9,10 @@ first on the model, then on the Verilog under Verilator. Compared are tokens, st
 by model, busy cycles by unit, DRAM bytes by purpose, and what the DRAM holds at the end. --prune: instead by prompt
 lookup with a cache that is pruned by each of these schedules. Finished runs are kept in --out and not run again. Exit
 code 1 where anything differs.
+
+    python -m benchmarks.decode_rtl --model small --new-tokens 48 --every --out docs/results/decode_rtl_methods.json
+
+runs every method but those that need a drafter trained for the target, a pass a launch, each with its own options.
 """
 
 from __future__ import annotations
@@ -23,10 +27,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import console, machine, show, write
+from benchmarks.equality import OPTIONS
 from gemmule.config import load_config
 from gemmule.io.progress import working
 from gemmule.sim.simulator import Simulator
 from gemmule.sw.decoding.generate import Generation
+from gemmule.sw.decoding.methods import METHODS, drafting_of, needing_int4
 from gemmule.sw.decoding.session import Session
 from gemmule.sw.kv.pruning import Pruning, load_pruning
 from gemmule.sw.models.pair import Pair, bundled_pair
@@ -37,6 +43,8 @@ RUNS = (("ar", "pass", "completion"), ("draft", "pass", "completion"), ("pld", "
 """Method, launch mode, and the category whose first prompt is continued."""
 PRUNED_RUN = RUNS[2]
 """The same where the cache is pruned."""
+EVERY = tuple((name, "pass", "copy") for name, one in METHODS.items() if not one.needs_one_pass)
+"""The same with ``--every``."""
 
 
 def told(run: Generation, dram: bytes) -> dict[str, Any]:
@@ -49,21 +57,25 @@ def told(run: Generation, dram: bytes) -> dict[str, Any]:
 
 def _models(pair: Pair, method: str) -> list[str]:
     """SHA-256 of those that the text comes of."""
-    return list(pair.digests[:1 + (method == "draft")])
+    way = METHODS[method]
+    return list(pair.digests[:1 + (way.needs_draft or way.schedule is not None or way.parts is not None)])
 
 
 def decode(pair: Pair, args: argparse.Namespace, method: str, launch: str, category: str,
            pruning: Pruning | None = None) -> dict[str, Any]:
     """One text on both back ends."""
     prompt = pair.encode(load_categories()[category][0].text)[:args.prompt_tokens]
+    way, options = METHODS[method], OPTIONS.get(method, {})
     runs: dict[str, dict[str, Any]] = {}
     seconds: dict[str, float] = {}
     size = 0
     for backend in ("model", "rtl"):
-        with Session(load_config(args.config), backend, pair, launch=launch, pruning=pruning) as session, \
+        with Session(load_config(args.config), backend, pair, launch=launch, general=way.needs_general,
+                     int4=needing_int4(method, options), drafting=drafting_of({method: options}, pair.positions),
+                     pruning=pruning) as session, \
                 working(f"{method}, --launch {launch}, on {backend}", least=1.0):
             begun = time.perf_counter()
-            run = session.generate(method, prompt, args.new_tokens)
+            run = session.generate(method, prompt, args.new_tokens, options=options)
             size = session.device.memory.dram.size if isinstance(session.device, Simulator) else size
             runs[backend] = told(run, session.device.read_dram(0, size))
             seconds[backend] = time.perf_counter() - begun
@@ -85,12 +97,13 @@ def main() -> None:
     parser.add_argument("--prompt-tokens", type=int, default=96, help="of a prompt at most")
     parser.add_argument("--new-tokens", type=int, default=64)
     parser.add_argument("--prune", type=Path, nargs="+", help="schedules of the target's cache, a text for each")
+    parser.add_argument("--every", action="store_true", help="every method")
     parser.add_argument("--out", type=Path, default=Path("build/decode_rtl.json"))
     args = parser.parse_args()
     pair = bundled_pair(args.model)
     setting = {name: getattr(args, name) for name in ("config", "model", "prompt_tokens", "new_tokens")}
     schedules = {path.stem: load_pruning(path) for path in args.prune or ()}
-    runs = [(PRUNED_RUN, name) for name in schedules] or [(run, None) for run in RUNS]
+    runs = [(PRUNED_RUN, name) for name in schedules] or [(run, None) for run in (EVERY if args.every else RUNS)]
     record = json.loads(args.out.read_text()) if args.out.is_file() else {}
     if record.get("setting") != setting:
         record = {"command": "python -m benchmarks.decode_rtl", "setting": setting, "machine": machine(), "rows": []}

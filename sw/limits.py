@@ -15,7 +15,8 @@ __all__ = [
     "KV_CACHES", "LAUNCHES", "LAYER_SEARCHES", "LENGTHS", "Listed", "METHODS_OF_ROUNDING",
     "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "OVERFLOWS", "PENALTY", "PHASES", "POSITION", "PREFILL", "PRESETS",
     "PROGRAMS", "PROMPTS", "PROMPTS_BYTES", "PROMPT_BYTES", "PROVED", "RANKS", "REQUESTS", "ROWS", "SCORES", "SEARCHES",
-    "SEED", "SEEDS", "SERVED", "SERVED_RATE", "SIZE", "SMALL", "SOFTMAX", "SWEPT", "TARGETS", "TEMPERATURE", "TOP_K",
+    "SEED", "SEEDS", "SERVED", "SERVED_RATE", "SIZE", "SMALL", "SOFTMAX", "SWEPT", "Several", "TARGETS", "TEMPERATURE",
+    "TOP_K",
     "VERIFY", "WEIGHTS", "WIDTH", "Range", "check_choice", "either", "new_tokens", "parse_shape", "resolve_pair",
 ]
 
@@ -195,6 +196,31 @@ class Listed:
                 raise InputError(f"{option} must be {self}, not {value!r}")
             found.update(range(first, last + 1))
         return tuple(sorted(found))
+
+
+@dataclass(frozen=True)
+class Several:
+    """An option that names several of some words: ``draft,suffix``."""
+
+    words: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"some of {', '.join(self.words)}, separated by commas"
+
+    def check(self, option: str, value: str) -> str:
+        """``value``.
+
+        Raises:
+            InputError: it is no such list, or names a word twice.
+        """
+        named = self.named(value)
+        if not set(named) <= set(self.words) or len(set(named)) < len(named):
+            raise InputError(f"{option} must be {self}, each once, not {value!r}")
+        return value
+
+    def named(self, value: str) -> tuple[str, ...]:
+        """What it names."""
+        return tuple(part.strip() for part in value.split(","))
 
 
 def check_choice(option: str, value: str, known: tuple[str, ...]) -> str:

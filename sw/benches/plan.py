@@ -15,7 +15,7 @@ from gemmule.io.progress import counting, say
 from gemmule.sw.benches.batch import groups, measure_batch, rows_for
 from gemmule.sw.benches.bench import BOUNDS, Case, measure, measure_warm, trace
 from gemmule.sw.benches.finished import Finished
-from gemmule.sw.decoding.methods import METHODS, VOCABULARY, Method, drafting_of
+from gemmule.sw.decoding.methods import METHODS, VOCABULARY, Method, drafting_of, needing_int4
 from gemmule.sw.decoding.resident import resident
 from gemmule.sw.decoding.session import NONE, Session
 from gemmule.sw.decoding.verify import Rule
@@ -114,7 +114,7 @@ class Plan:
             prefill=self.prefill_rows if rows is None else 0, pruning=self.pruning,
             narrow=self.adaptive,
             one_pass=any(one.needs_one_pass for one in self._methods),
-            int4=any(one.needs_int4 for one in self._methods),
+            int4=any(needing_int4(one.name, self._options(one.name)) for one in self._methods),
             draft_vocabulary=next(filter(None, (mine.get(VOCABULARY.key) for mine in self.options.values())), None),
             drafting=drafting_of({one.name: self._options(one.name) for one in self._methods}, self.pair.positions)))
 

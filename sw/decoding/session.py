@@ -20,7 +20,7 @@ from gemmule.sw.decoding.asking import together
 from gemmule.sw.decoding.context import OVERFLOWS
 from gemmule.sw.decoding.generate import Conversation, Generation
 from gemmule.sw.decoding.lengths import LENGTHS, Lengths
-from gemmule.sw.decoding.methods import DRAFT, METHODS, Method, Request
+from gemmule.sw.decoding.methods import DRAFT, METHODS, Method, Request, needing_int4
 from gemmule.sw.decoding.one_pass import OnePass
 from gemmule.sw.decoding.stops import Stops
 from gemmule.sw.decoding.tree import Drafter
@@ -233,7 +233,7 @@ class Session:
         if METHODS[method].needs_general and self.target.program.general is None:
             raise InputError(f"--method {method} needs a session with general=True: it runs some of the layers, or "
                              "takes other answers than tokens")
-        if METHODS[method].needs_int4 and self.int4 is None:
+        if needing_int4(method, options) and self.int4 is None:
             raise InputError(f"--method {method} needs a session with int4=True: the target's int4 copy drafts")
         if METHODS[method].needs_one_pass and self.one_pass is None:
             raise InputError(f"--method {method} needs a session with one_pass=True: its drafter reads hidden rows")
@@ -373,11 +373,12 @@ class Session:
         """
         if self.one_pass and METHODS[method].needs_one_pass:
             return self.one_pass.model.program.graph.parameters
-        if self.int4 and METHODS[method].needs_int4:
-            return self.int4.program.graph.parameters
+        copied = self.int4.program.graph.parameters if self.int4 and needing_int4(method, options) else 0
+        parts = METHODS[method].parts
         drafts = METHODS[method].needs_draft or options.get("lowest_drafter", "draft") == "draft" and \
-            METHODS[method].schedule is not None
-        return self.draft.program.graph.parameters if self.draft and drafts else 0
+            METHODS[method].schedule is not None or (
+                parts is not None and "draft" in (parts(METHODS[method].values(options)) or ("draft",)))
+        return copied + (self.draft.program.graph.parameters if self.draft and drafts else 0)
 
     def __enter__(self) -> Session:
         return self

@@ -14,6 +14,7 @@ import numpy as np
 from gemmule.config import Host
 from gemmule.sw.datastore.datastore import DEPTH, Datastore
 from gemmule.sw.datastore.suffix_array import suffix_array
+from gemmule.sw.decoding.asking import alone
 from gemmule.sw.decoding.lengths import Constant
 from gemmule.sw.decoding.methods import METHODS, Request
 from gemmule.sw.decoding.tree import Drafter, Tree
@@ -32,7 +33,7 @@ CORPUS = "a cat sees a dog . a cat sees the man . a cat ran . the dog sees a cat
 BUDGET = {"lookahead": 15}
 """Candidates of a step; of the others :data:`ROWS`."""
 ROWS = 7
-STEPS = {"lookahead": 6, "jacobi": 4, "recycling": 3, "ngram": 4}
+STEPS = {"lookahead": 6, "jacobi": 4, "recycling": 3, "ngram": 4, "multi-draft": 3}
 """Steps before; of the others one."""
 OPTIONS = {"lookahead": {"lookahead_window": 3, "lookahead_ngram": 3, "lookahead_guesses": 2},
            "jacobi": {}, "pld": {"prompt_lookup_max": 2}}
@@ -121,8 +122,7 @@ def _proposed(name: str) -> tuple[Tree, list[int]]:
     steps = STEPS.get(name, 1)
     for step in range(steps + 1):
         found = drafter.propose(ids, BUDGET.get(name, ROWS))
-        assert isinstance(found, Tree)
-        tree = found
+        tree = found if isinstance(found, Tree) else alone(found)  # it asks drafters, none of which asks a model
         if step == steps:
             break
         out = _answers([*tree.tokens, *(row.token for row in tree.extra)])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks import equality
-from benchmarks.equality import Models, compare, decode, held_out, load
+from benchmarks.equality import Models, Way, compare, decode, held_out, load
 from gemmule.sw.decoding import verify
 from gemmule.sw.decoding.methods import METHODS
 from gemmule.sw.decoding.noise import Noise
@@ -107,8 +107,8 @@ WRONG_WALKS = (_accepts_all, _takes_the_row_before, _takes_a_draft_for_the_corre
 
 def _unequal(models: Models, prompts: list[list[int]], length: int = 3) -> tuple[int, int]:
     """(texts, caches) that differ from those of autoregressive decoding, which a wrong rule leaves right."""
-    plain = [decode(models, [prompt], "ar", 0, NEW, GREEDY)[0] for prompt in prompts]
-    found = decode(models, prompts, "draft", length, NEW, GREEDY, [text.held.contents() for text in plain])
+    plain = [decode(models, [prompt], Way("ar"), NEW, GREEDY)[0] for prompt in prompts]
+    found = decode(models, prompts, Way("draft", length), NEW, GREEDY, [text.held.contents() for text in plain])
     return (sum(text.run.tokens != before.run.tokens for text, before in zip(found, plain, strict=True)),
             sum(text.held.different for text in found))
 
@@ -155,9 +155,10 @@ PART = Forward.part
 
 
 def test_what_is_kept_is_of_the_same_models() -> None:
-    parts = {"other": {"models": ["c"], "groups": {}}}
+    parts = {"other": {"models": ["c"], "done": {}, "total": {}}}
     first = equality.begun(parts, "small", ["a", "b"])
-    first["groups"]["1"] = first["total"] = {}
+    first["done"]["1"] = ["draft"]
     assert equality.begun(parts, "small", ["a", "b"]) is first
-    assert equality.begun(parts, "small", ["a", "c"]) == {"models": ["a", "c"], "groups": {}}
+    assert equality.begun(parts, "small", ["a", "c"]) == {
+        "models": ["a", "c"], "done": {}, "total": {}}
     assert list(parts) == ["other", "small"]

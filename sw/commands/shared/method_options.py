@@ -11,7 +11,7 @@ import typer
 
 from gemmule.sw.decoding.methods import METHODS, Method, Option, of_option
 from gemmule.sw.errors import InputError
-from gemmule.sw.limits import Listed, either
+from gemmule.sw.limits import Listed, Several, either
 
 __all__ = ["check_options", "drafts_of", "own_options", "with_method_options"]
 
@@ -42,7 +42,7 @@ def _parameter(option: Option) -> inspect.Parameter:
     limits, methods = option.limits, of_option(option.name)
     text, words = option.help.rstrip("."), limits if isinstance(limits, tuple) else ()
     said = text if words else f"{text}, {limits}"
-    one = "N,.." if isinstance(limits, Listed) else "N"
+    one = "N,.." if isinstance(limits, Listed) else "D,.." if isinstance(limits, Several) else "N"
     made = typer.Option(
         option.name, metavar="|".join(words) or one, show_default=False, autocompletion=lambda: list(words),
         callback=lambda value: value if value is None else option.check(value),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gemmule.sw.commands.shared.method_options import check_options, drafts_of, own_options
 from gemmule.sw.commands.shared.prune import read_pruning
 from gemmule.sw.commands.shared.sampling import check_launch, make_rule, rule_name
-from gemmule.sw.decoding.methods import METHODS, VOCABULARY, Method, drafting_of
+from gemmule.sw.decoding.methods import METHODS, VOCABULARY, Method, drafting_of, needing_int4
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import ADAPTIVE_MOST, either
 
@@ -144,7 +144,8 @@ class Settings:
         general = self.temperature > 0 or self.draft_lengths == "confidence" or self.way.needs_general
         return Session(config, self.backend, pair, general=general, launch=self._launch, batch=self.batch,
                        rows=self._rows, prefill=self.prefill_rows, interpreted=self.interprets(pair),
-                       pruning=self.pruning, one_pass=self.way.needs_one_pass, int4=self.way.needs_int4,
+                       pruning=self.pruning, one_pass=self.way.needs_one_pass,
+                       int4=needing_int4(self.method, self.options),
                        draft_vocabulary=self.options.get(VOCABULARY.key),
                        drafting=drafting_of({self.method: self.options}, pair.positions), narrow=self.adaptive)
 

@@ -13,7 +13,7 @@ from gemmule.sw.errors import InputError
 if TYPE_CHECKING:
     from gemmule.sw.kv.pruning import Pruning
 
-__all__ = ["DRAFT", "METHODS", "VOCABULARY", "Method", "Option", "Request", "drafting_of", "of_option"]
+__all__ = ["DRAFT", "METHODS", "VOCABULARY", "Method", "Option", "Request", "drafting_of", "needing_int4", "of_option"]
 
 
 def _found() -> dict[str, Method]:
@@ -56,3 +56,10 @@ def drafting_of(options: Mapping[str, Mapping[str, Any]], positions: int) -> Pru
         if (schedule := METHODS[name].schedule) is not None:
             return schedule(METHODS[name].values(given), positions)
     return None
+
+
+def needing_int4(name: str, options: Mapping[str, Any]) -> bool:
+    """Whether the target's int4 copy drafts for a method, with these values of its own options, by key."""
+    parts = METHODS[name].parts
+    others = parts(METHODS[name].values(options)) if parts else ()
+    return any(METHODS[one].needs_int4 for one in (name, *others))

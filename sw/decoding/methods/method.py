@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gemmule.sw.errors import InputError
-from gemmule.sw.limits import Decimals, Listed, Range, check_choice
+from gemmule.sw.limits import Decimals, Listed, Range, Several, check_choice
 
 if TYPE_CHECKING:
     from gemmule.config import Host
@@ -50,15 +50,15 @@ class Option:
 
     Attributes:
         name: on the command line.
-        limits: integers or decimals from and to, a list of numbers, or words; of words the first is the default where
-            none is named.
+        limits: integers or decimals from and to, a list of numbers or of words, or words; of words the first is the
+            default where none is named.
         default: None: the method finds one (``otherwise`` says which).
         help: what it means, a sentence.
         otherwise: the default in words.
     """
 
     name: str
-    limits: Range | Decimals | Listed | tuple[str, ...]
+    limits: Range | Decimals | Listed | Several | tuple[str, ...]
     help: str
     default: float | str | None = None
     otherwise: str = ""
@@ -153,6 +153,7 @@ class Method:
         needs_draft: whether a draft model proposes; its weights count as the method's.
         needs_one_pass: whether the drafter proposes that was trained on the target's hidden rows.
         needs_int4: whether the target's int4 copy drafts.
+        parts: other methods whose drafters it asks, by its own options; None: none.
         needs_general: whether the target runs some of its layers, or gives other answers than tokens.
         schedule: what a second cache of the target's holds, in which it drafts, by the method's own options and the
             target's positions; None: there is no such cache.
@@ -177,6 +178,7 @@ class Method:
     needs_general: bool = False
     needs_one_pass: bool = False
     needs_int4: bool = False
+    parts: Callable[[Mapping[str, Any]], tuple[str, ...]] | None = None
     schedule: Callable[[Mapping[str, Any], int], Pruning] | None = None
     scheduled: bool = True
     verify: str = "match"
