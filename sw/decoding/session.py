@@ -23,7 +23,6 @@ from gemmule.sw.decoding.lengths import LENGTHS, Lengths
 from gemmule.sw.decoding.methods import DRAFT, METHODS, Method, Request, needing_int4
 from gemmule.sw.decoding.one_pass import OnePass
 from gemmule.sw.decoding.stops import Stops
-from gemmule.sw.decoding.tree import Drafter
 from gemmule.sw.decoding.verify import GREEDY, Rule
 from gemmule.sw.device.ahead import Ahead
 from gemmule.sw.device.backends import Device, open_device
