@@ -46,8 +46,8 @@ def measure_batch(alone: Session, sessions: Callable[[Case], Session], prompts: 
                   options_of: OptionsOf = no_options, *, adaptive: bool = False) -> Iterator[dict[str, Any]]:
     """What each case does behind prompts that go together, in the session that it has.
 
-    ``adaptive``: as of :func:`gemmule.sw.benches.bench.measure`. The batch of autoregressive decoding and its texts alone
-    run once for each rule.
+    ``adaptive``: as of :func:`gemmule.sw.benches.bench.measure`. The batch of autoregressive decoding and its texts
+    alone run once for each rule.
     """
     singles: dict[Rule, list[Generation]] = {}
     batches: dict[Rule, Generation] = {}
