@@ -2,17 +2,19 @@
 
 The rows of all heads that share a KV head are one product: with three heads, eight rows are 24, more than the mesh
 takes in the time of a load, and behind a long context most of their scores are computed twice. Fewer rows, or the same
-rows behind fewer cached ones, have scores that stay in the accumulator; and where these do not, no more rows than the
-mesh has lanes still take no longer than the loads.
+rows behind fewer cached ones, have scores that stay in the accumulator, those of half the rows at a time behind twice as
+many; and where these do not, no more rows than the mesh has lanes still take no longer than the loads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Graph, Network
 from gemmule.compiler.kernels.attention.shared import KEPT
+from gemmule.compiler.kernels.attention.split import BLOCK, SplitMapping
 from gemmule.compiler.passes.map import Choice, choices
 from gemmule.compiler.place import round_up
 from gemmule.compiler.programs.beside import compile_beside, with_turns
@@ -40,16 +42,30 @@ def narrow_programs(network: Network, program: ModelProgram, *, base_address: in
         return ()
     found: list[ModelProgram] = []
     dram = program.config.dram
-    for rows, context, among in _wanted(network.graph, program, values):
+    beneath: _Wanted | None = None
+    """Of as many rows behind fewer positions, without a gain of its own."""
+
+    def make(wanted: _Wanted) -> ModelProgram:
+        return compile_beside(type(program), network, program, rows=wanted.rows, context=wanted.context, answered=True,
+                              base_address=base_address, among=wanted.among, checked=False)
+
+    for wanted in _wanted(network.graph, program, values):
+        beneath = beneath if wanted.least else None
         try:
-            made = compile_beside(type(program), network, program, rows=rows, context=context, answered=True,
-                                  base_address=base_address, among=among, checked=False)
+            made = make(wanted)
         except CompileError:
             continue
-        if _gains(made, chosen_program(found, rows, context - rows) or program):
+        if not _gains(made, chosen_program(found, wanted.rows, wanted.context - wanted.rows) or program, wanted.least):
+            beneath = wanted
+            continue
+        place = len(found)
+        while True:
             made = with_turns(made)
-            found.append(made)
+            found.insert(place, made)
             base_address += round_up(made.size, dram.banks * dram.row_bytes)
+            if beneath is None:
+                break
+            made, beneath = make(beneath), None  # or the further one would take its passes
     return tuple(found)
 
 
@@ -77,27 +93,49 @@ def chosen_program(programs: Sequence[ModelProgram], rows: int, cached: int) -> 
     return next((one for one in programs if rows <= one.max_rows and cached + rows <= one.max_positions), None)
 
 
-def _wanted(graph: Graph, program: ModelProgram, values: int) -> Iterator[tuple[int, int, list[Choice]]]:
-    """Rows, positions and mappings: 1, 2, 4 .. rows behind as many positions as their scores are kept for, the
-    program's own, halved. Then for all positions a row alone, and as many rows as fill the mesh.
+@dataclass(frozen=True)
+class _Wanted:
+    """A program to be made."""
+
+    rows: int
+    context: int
+    least: int
+    """Positions up to which another one of as many rows does."""
+    among: list[Choice]
+
+
+def _wanted(graph: Graph, program: ModelProgram, values: int) -> Iterator[_Wanted]:
+    """1, 2, 4 .. rows behind as many positions as their scores are kept for, the program's own, halved; then behind
+    more, by halves of the rows. Then for all positions a row alone, and as many rows as fill the mesh.
     """
     rows, context, whole = 1, program.max_positions, 0
     while rows <= program.max_rows and context >= LEAST:
         if kept := _kept(graph, program, rows, context, values):
-            yield rows, context, kept
+            yield _Wanted(rows, context, 0, kept)
             whole = rows if context == program.max_positions else whole
+            yield from _split(graph, program, rows, context, values)
             rows *= 2
         else:
             context //= 2
     node = graph.attentions[0]
     for rows in sorted({1, program.config.dim * node.kv_heads // node.heads}):
         if whole < rows < program.max_rows:
-            yield rows, program.max_positions, _choices(
-                graph, program, rows, program.max_positions, values)
+            yield _Wanted(rows, program.max_positions, 0, _choices(
+                graph, program, rows, program.max_positions, values))
 
 
 def _kept(graph: Graph, program: ModelProgram, rows: int, context: int, values: int) -> list[Choice]:
-    return [choice for choice in _choices(graph, program, rows, context, values) if choice.mappings[0].attention.keep]
+    return [choice for choice in _choices(graph, program, rows, context, values)
+            if choice.mappings[0].attention.keep and not isinstance(choice.mappings[0].attention, SplitMapping)]
+
+
+def _split(graph: Graph, program: ModelProgram, rows: int, least: int, values: int) -> Iterator[_Wanted]:
+    """By halves of the rows, for as many positions more as fit."""
+    for context in range(min(program.max_positions, 2 * least + BLOCK + rows), least, -BLOCK):
+        if among := [choice for choice in _choices(graph, program, rows, context, values)
+                     if choice.apart and isinstance(choice.mappings[0].attention, SplitMapping)]:
+            yield _Wanted(rows, context, least, among)
+            return
 
 
 def _choices(graph: Graph, program: ModelProgram, rows: int, context: int, values: int) -> list[Choice]:
@@ -105,8 +143,8 @@ def _choices(graph: Graph, program: ModelProgram, rows: int, context: int, value
                    values=values, packed=program.packing if isinstance(program, PackedProgram) else None)
 
 
-def _gains(made: ModelProgram, other: ModelProgram) -> bool:
-    """Against what would do its passes."""
-    rows, context = made.max_rows, made.max_positions
-    steps = [(rows, max(0, context // part - rows)) for part in (8, 4, 2, 1)]
+def _gains(made: ModelProgram, other: ModelProgram, least: int) -> bool:
+    """Against what would do its passes, those behind at least so many positions."""
+    rows, more = made.max_rows, made.max_positions - least
+    steps = [(rows, max(0, least + more // part - rows)) for part in (8, 4, 2, 1)]
     return passes_cost(made, steps) < GAIN * passes_cost(other, steps)
