@@ -102,11 +102,14 @@ def test_taken_behind_long_contexts() -> None:
     program = compile_network(network, BASE, rows=8, tokens=True)
     narrow = narrow_programs(network, program, base_address=round_up(program.size, 1 << 12))
     split = next(one for one in narrow if isinstance(one.choice.mappings[0].attention, SplitMapping))
-    before = narrow[narrow.index(split) - 1]
-    assert (split.max_rows, before.max_rows) == (8, 8)
-    assert split.max_positions > 2 * before.max_positions - BLOCK
-    assert split.scores == before.scores == "kept"
-    assert chosen_program(narrow, 8, before.max_positions - 8) is before
-    assert chosen_program(narrow, 8, split.max_positions - 8) is split
-    passes = [(8, split.max_positions - 8)]
-    assert passes_cost(split, passes) < .93 * passes_cost(program, passes)
+    assert split.max_rows == 8
+    assert split.scores == "kept"
+    assert narrow[-1] is split
+    least, most = split.least_cached, split.max_positions - 8
+    assert chosen_program(narrow, 8, most) is split
+    assert chosen_program(narrow, 8, most + 1) is None
+    for cached in (least, (least + most) // 2, most):
+        assert chosen_program(narrow, 8, cached) is split
+        assert passes_cost(split, [(8, cached)]) < passes_cost(program, [(8, cached)])
+    assert chosen_program(narrow, 8, least - 1) is not split
+    assert passes_cost(split, [(8, most)]) < .93 * passes_cost(program, [(8, most)])
