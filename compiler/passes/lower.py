@@ -30,6 +30,7 @@ from gemmule.compiler.kernels.attention.shared import (
     load_masks,
     load_nobody,
 )
+from gemmule.compiler.kernels.attention.split import SplitAttention, SplitMapping
 from gemmule.compiler.kernels.attention.standard import StandardAttention, StandardMapping
 from gemmule.compiler.kernels.attention.texts.branches import BranchesAttention, BranchesMapping, list_places
 from gemmule.compiler.kernels.attention.values import ValuesAttention, ValuesMapping
@@ -242,7 +243,7 @@ class _Lowering:
         ropes = [operator.key_rope for operator in attends if operator.key_rope]
         learned = any(isinstance(operator, Embed) and operator.position for operator in operators)
         rows = attention_rows(attends[0].attention, self.b.rows) if attends else 0
-        if attends and isinstance(self.mapping.attention, BlockMapping | OnlineMapping):
+        if attends and isinstance(self.mapping.attention, BlockMapping | OnlineMapping | SplitMapping):
             self.nobody = load_nobody(self.b, rows)  # runs alone, so it comes first
         ids = next(operator.embedding.vocab for operator in operators if isinstance(operator, Embed))
         ids += self.general.slots if self.general else 0
@@ -253,7 +254,7 @@ class _Lowering:
             if isinstance(self.mapping.attention, PagesMapping):
                 self.paging = Paging(self.b, node, self.mapping.attention)
             else:
-                self.masks = load_masks(self.b, rows)
+                self.masks = load_masks(self.b, rows, self.mapping.attention.beyond(node, self.b.each))
             match self.mapping.attention:
                 case BranchesMapping():
                     list_places(self.b)
@@ -346,6 +347,8 @@ class _Lowering:
             case BlockMapping() as blocks:
                 return BlockAttention(self.b, node, blocks, self.layers - 1, masks, self.nobody, self.cached,
                                       self.lists)
+            case SplitMapping() as split:
+                return SplitAttention(self.b, node, split, self.layers - 1, masks, self.nobody, self.cached)
             case OnlineMapping() as online:
                 return OnlineAttention(self.b, node, online, self.layers - 1, masks, self.nobody, self.cached)
         raise TypeError(f"no attention of {type(self.mapping.attention).__name__}")

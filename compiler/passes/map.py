@@ -16,6 +16,7 @@ from gemmule.compiler.kernels.attention.halves.progressive import ProgressiveMap
 from gemmule.compiler.kernels.attention.kv_layout import KvLayout
 from gemmule.compiler.kernels.attention.online import OnlineMapping
 from gemmule.compiler.kernels.attention.shared import AttentionMapping, attention_rows
+from gemmule.compiler.kernels.attention.split import SplitMapping
 from gemmule.compiler.kernels.attention.standard import StandardMapping
 from gemmule.compiler.kernels.attention.texts.branches import BranchesMapping
 from gemmule.compiler.kernels.attention.values import ValuesMapping
@@ -157,7 +158,8 @@ def _attentions(node: Attention, config: Config, *, rows: int, batch: int, conte
         whole = _whole(node, config, rows, context, pool, cache) if batch == 1 else ()
         return chain((made for made in whole if cache is None or cache.joined == made.joined),
                      () if pool and batch == 1 and cache is None else
-                     _blocks(node, config, rows, context, cache=cache, pool=pool))
+                     _blocks(node, config, rows, context, cache=cache, pool=pool),
+                     _split(node, config, rows, context, cache) if batch == 1 and cache and not pool else ())
     if pool:
         raise CompileError(f"{'standard' if standard else 'online'} attention takes a cache in order, not by list "
                            "(pages): use exact")
@@ -268,6 +270,12 @@ def _blocks_keeping(kept: int, kind: type[BlockMapping], node: Attention, config
                     continue
                 made = replace(made, kept=turns * made.turn)
             yield made
+
+
+def _split(node: Attention, config: Config, rows: int, context: int, cache: KvLayout) -> Iterator[SplitMapping]:
+    """In halves of the rows, beside another program."""
+    if made := SplitMapping.of(node, config, rows, context, cache):
+        yield made
 
 
 def _pages(node: Attention, config: Config, rows: int, context: int, pages: Pages) -> Iterator[PagesMapping]:

@@ -69,6 +69,8 @@ class ModelProgram(Program):
     """Base register by region."""
     constants: Mapping[str, tuple[tuple[int, Constant], ...]]
     """Contents by region, (offset, content)."""
+    least_cached: int = 0
+    """Cached rows below which another program takes its passes; it could."""
     general: GeneralProgram | None = None
     """Hidden rows, some of the layers, other answers; None where it was not compiled."""
     moves: Moves | None = None

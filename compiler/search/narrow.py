@@ -2,17 +2,19 @@
 
 The rows of all heads that share a KV head are one product: with three heads, eight rows are 24, more than the mesh
 takes in the time of a load, and behind a long context most of their scores are computed twice. Fewer rows, or the same
-rows behind fewer cached ones, have scores that stay in the accumulator; and where these do not, no more rows than the
-mesh has lanes still take no longer than the loads.
+rows behind fewer cached ones, have scores that stay in the accumulator; where these do not, no more rows than the mesh
+has lanes still take no longer than the loads, and more rows go by halves, whose scores stay behind twice as many.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Graph, Network
 from gemmule.compiler.kernels.attention.shared import KEPT
+from gemmule.compiler.kernels.attention.split import BLOCK, SplitMapping
 from gemmule.compiler.passes.map import Choice, choices
 from gemmule.compiler.place import round_up
 from gemmule.compiler.programs.beside import compile_beside, with_turns
@@ -41,13 +43,16 @@ def narrow_programs(network: Network, program: ModelProgram, *, base_address: in
         return ()
     found: list[ModelProgram] = []
     dram = program.config.dram
-    for rows, context, among in _wanted(network.graph, program, values):
+    for wanted in _wanted(network.graph, program, values):
         try:
-            made = compile_beside(type(program), network, program, rows=rows, context=context, answered=True,
-                                  base_address=base_address, among=among, checked=False)
+            made = compile_beside(type(program), network, program, rows=wanted.rows, context=wanted.context,
+                                  answered=True, base_address=base_address, among=wanted.among, checked=False)
         except CompileError:
             continue
-        if _gains(made, chosen_program(found, rows, context - rows) or program):
+        other = chosen_program(found, wanted.rows, wanted.context - wanted.rows) or program
+        if wanted.least:
+            made = replace(made, least_cached=_least(made, other, wanted.least))
+        if _gains(made, other):
             made = with_turns(made)
             found.append(made)
             base_address += round_up(made.size, dram.banks * dram.row_bytes)
@@ -84,30 +89,58 @@ def _narrow_batches(network: Network, program: ModelProgram, base_address: int) 
 
 def chosen_program(programs: Sequence[ModelProgram], rows: int, cached: int) -> ModelProgram | None:
     """The first of :func:`narrow_programs` that takes so many rows behind so many cached ones; None: none does."""
-    return next((one for one in programs if rows <= one.max_rows and cached + rows <= one.max_positions), None)
+    return next((one for one in programs if rows <= one.max_rows
+                 and one.least_cached <= cached <= one.max_positions - rows), None)
 
 
-def _wanted(graph: Graph, program: ModelProgram, values: int) -> Iterator[tuple[int, int, list[Choice]]]:
-    """Rows, positions and mappings: 1, 2, 4 .. rows behind as many positions as their scores are kept for, the
-    program's own, halved. Then for all positions a row alone, and as many rows as fill the mesh.
+@dataclass(frozen=True)
+class _Wanted:
+    """A program to be made."""
+
+    rows: int
+    context: int
+    least: int
+    """Positions up to which another one of as many rows does."""
+    among: list[Choice]
+
+
+def _wanted(graph: Graph, program: ModelProgram, values: int) -> Iterator[_Wanted]:
+    """1, 2, 4 .. rows behind as many positions as their scores are kept for, the program's own, halved. Then for all
+    positions a row alone, and as many rows as fill the mesh; then more rows, by halves of them.
     """
-    rows, context, whole = 1, program.max_positions, 0
+    rows, context, whole, kept = 1, program.max_positions, 0, dict[int, int]()
     while rows <= program.max_rows and context >= LEAST:
-        if kept := _kept(graph, program, rows, context, values):
-            yield rows, context, kept
+        if among := _kept(graph, program, rows, context, values):
+            yield _Wanted(rows, context, 0, among)
             whole = rows if context == program.max_positions else whole
+            kept[rows] = context
             rows *= 2
         else:
             context //= 2
     node = graph.attentions[0]
     for rows in sorted({1, program.config.dim * node.kv_heads // node.heads}):
         if whole < rows < program.max_rows:
-            yield rows, program.max_positions, _choices(
-                graph, program, rows, program.max_positions, values)
+            yield _Wanted(rows, program.max_positions, 0, _choices(
+                graph, program, rows, program.max_positions, values))
+    for rows, least in kept.items():
+        yield from _split(graph, program, rows, least, values)
 
 
 def _kept(graph: Graph, program: ModelProgram, rows: int, context: int, values: int) -> list[Choice]:
-    return [choice for choice in _choices(graph, program, rows, context, values) if choice.mappings[0].attention.keep]
+    return [choice for choice in _choices(graph, program, rows, context, values)
+            if choice.mappings[0].attention.keep and not isinstance(choice.mappings[0].attention, SplitMapping)]
+
+
+def _split(graph: Graph, program: ModelProgram, rows: int, least: int, values: int) -> Iterator[_Wanted]:
+    """By halves of the rows, behind as many positions more as fit."""
+    node = graph.attentions[0]
+    for blocks in range(program.max_positions // BLOCK + 1, least // BLOCK, -1):
+        context = min(program.max_positions, graph.prefix + blocks * BLOCK + 1)
+        if context > least and SplitMapping.of(node, program.config, rows, context, program.layout):
+            yield _Wanted(rows, context, least, [
+                choice for choice in _choices(graph, program, rows, context, values)
+                if choice.apart and isinstance(choice.mappings[0].attention, SplitMapping)])
+            return
 
 
 def _choices(graph: Graph, program: ModelProgram, rows: int, context: int, values: int) -> list[Choice]:
@@ -115,8 +148,17 @@ def _choices(graph: Graph, program: ModelProgram, rows: int, context: int, value
                    values=values, packed=program.packing if isinstance(program, PackedProgram) else None)
 
 
+def _least(made: ModelProgram, other: ModelProgram, least: int) -> int:
+    """Cached rows, at least so many, from which on it takes fewer cycles than the other program."""
+    rows, most = made.max_rows, made.max_positions - made.max_rows
+    for cached in range(most, least, -BLOCK):
+        if passes_cost(made, [(rows, cached)]) >= passes_cost(other, [(rows, cached)]):
+            return cached + 1
+    return least
+
+
 def _gains(made: ModelProgram, other: ModelProgram) -> bool:
     """Against what would do its passes."""
-    rows, context = made.max_rows, made.max_positions
-    steps = [(rows, max(0, context // part - rows)) for part in (8, 4, 2, 1)]
+    rows, least, more = made.max_rows, made.least_cached, made.max_positions - made.least_cached
+    steps = [(rows, max(0, least + more // part - rows)) for part in (8, 4, 2, 1)]
     return passes_cost(made, steps) < GAIN * passes_cost(other, steps)

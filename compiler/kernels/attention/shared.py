@@ -73,6 +73,10 @@ class AttentionMapping(ABC):
         """A register holds the cached and new rows together, in :attr:`Registers.TOTAL`."""
         return False
 
+    def beyond(self, node: Attention, rows: int) -> int:
+        """Bitmaps that commands read behind those of ``rows`` new rows."""
+        return 0
+
     @abstractmethod
     def moved(self, node: Attention, dim: int, rows: int) -> int:
         """Rows by which the register :attr:`Registers.ROW` moves at most."""
@@ -240,21 +244,22 @@ class HeadKernel:
         self.prefix_rows = At(Buffer(f"{self.name} prefix", 2 * kernel.groups * self.apart, Bank.STREAM,
                                      self.b.config.preload))
 
-    def add_scores(self, keys: At, stride: int, to: At, n: Length, moved: bool = False) -> None:
-        """``query @ keys.T``; ``moved``: to the rows at which a loop is."""
-        k = self.k
+    def add_scores(self, keys: At, stride: int, to: At, n: Length, moved: bool = False,
+                   rows: HeadRows | None = None) -> None:
+        """``query @ keys.T``; ``moved``: to the rows at which a loop is; ``rows``: other ones than its own."""
+        k, own = self.k, rows or self.own
         self.b.add(Unit.MATRIX, f"{self.name}: scores", flags={MatrixFlag.B_TRANSPOSED, *self.forms[0]},
-                   dyn=(Dyn.DST, LengthReg.ROW, 1) if moved else NO_DYN, a_row=self.own.query, a_stride=k.all,
-                   b_row=keys, b_stride=stride, c_row=to, c_stride=self.own.one, m=self.own.m, n=n, k=k.node.head_dim,
+                   dyn=(Dyn.DST, LengthReg.ROW, 1) if moved else NO_DYN, a_row=own.query, a_stride=k.all,
+                   b_row=keys, b_stride=stride, c_row=to, c_stride=own.one, m=own.m, n=n, k=k.node.head_dim,
                    **self.forms[0].get(MatrixFlag.B_INT4, {}))
 
     def add_softmax(self, op: VOp, scores: At, n: Length, flags: set[SoftmaxFlag], *, moved: bool = False,
-                    **fields: Any) -> None:
-        """A piece of the rows' maxima or probabilities."""
-        k = self.k
+                    rows: HeadRows | None = None, **fields: Any) -> None:
+        """A piece of the rows' maxima or probabilities; ``rows``: other ones than its own."""
+        k, own = self.k, rows or self.own
         self.b.add(Unit.VECTOR, f"{self.name}: {op.name.lower()}", op=op, flags=flags,
-                   dyn=(Dyn.SRC0, LengthReg.ROW, 1) if moved else NO_DYN, src0=scores, src0_stride=self.own.one,
-                   m=self.own.m, n=n, context=self.statistics, **self.scaling, **fields,
+                   dyn=(Dyn.SRC0, LengthReg.ROW, 1) if moved else NO_DYN, src0=scores, src0_stride=own.one,
+                   m=own.m, n=n, context=self.statistics, **self.scaling, **fields,
                    **(exponential(k.node) if op is not VOp.SOFTMAX_MAX else {}))
 
     def score_prefix(self) -> None:
@@ -286,12 +291,15 @@ class HeadKernel:
         self.b.add(Unit.VECTOR, f"{self.name}: rise", op=VOp.RESCALE, src0=self.sums, src0_stride=self.own.one,
                    dst=self.sums, dst_stride=self.own.one, m=self.own.m, n=k.node.head_dim, context=self.statistics)
 
-    def add_contexts(self, probabilities: At, values: At, stride: int, count: Length, more: bool) -> None:
-        """``probabilities @ values``, ``more``: added to what there is."""
+    def add_contexts(self, probabilities: At, values: At, stride: int, count: Length, more: bool,
+                     pitch: int | None = None) -> None:
+        """``probabilities @ values``, ``more``: added to what there is; ``pitch``: rows from a column group of
+        probabilities to the next, where it has other rows beside its own.
+        """
         k = self.k
         self.b.add(Unit.MATRIX, f"{self.name}: context",
                    flags={MatrixFlag.A_UNSIGNED, *self.forms[1]} | ({MatrixFlag.ACCUMULATE} if more else set()),
-                   a_row=probabilities, a_stride=self.own.one, b_row=values, b_stride=stride, c_row=self.sums,
+                   a_row=probabilities, a_stride=pitch or self.own.one, b_row=values, b_stride=stride, c_row=self.sums,
                    c_stride=self.own.one, m=self.own.m, n=k.node.head_dim, k=count,
                    **self.forms[1].get(MatrixFlag.B_INT4, {}))
 
@@ -308,9 +316,9 @@ class HeadKernel:
                    n=k.node.head_dim, mult=mult, shift=shift + bits, context=context)
 
 
-def load_masks(b: Builder, rows: int) -> At:
-    """Bitmaps of the new rows, ``rows`` rows."""
-    masks = At(Buffer("masks", rows, Bank.STATE))
+def load_masks(b: Builder, rows: int, beyond: int) -> At:
+    """Bitmaps of the new rows, ``rows`` rows, and room for ``beyond`` rows that are nobody's."""
+    masks = At(Buffer("masks", rows + beyond, Bank.STATE))
     size = rows * b.config.dim
     b.reserve(MASKS, size)
     b.add(Unit.LOAD, "masks", region=MASKS, bytes=size, row=masks, block_stride=1, rows=1)
