@@ -53,7 +53,7 @@ ACTIVATION = ("table", "word", "ibert")
 FUSION = ("on", "off")
 PHASES = ("prefill", "decode")
 CATEGORIES = ("completion", "copy", "docstring", "table", "repetition")
-REQUESTS = ("code", "chat", "grounded", "rewrite")
+REQUESTS = ("code", "chat", "grounded", "rewrite", "summary", "translation", "reasoning")
 """Categories of prompts of chat models."""
 CORPORA = ("all", "code", "prose", "own")
 """Texts to draft from; the last one is a user's."""
