@@ -113,7 +113,7 @@ class Plan:
             interpreted=self.interpreted, batch=1 if rows is None else self.batch, rows=rows,
             prefill=self.prefill_rows if rows is None else 0, pruning=self.pruning,
             one_pass=any(one.needs_one_pass for one in self._methods),
-            int4=any(one.needs_int4 for one in self._methods),
+            int4=any(one.needs_int4 for one in self._methods), wide=any(one.wide for one in self._methods),
             draft_vocabulary=next(filter(None, (mine.get(VOCABULARY.key) for mine in self.options.values())), None),
             drafting=drafting_of({one.name: self._options(one.name) for one in self._methods}, self.pair.positions)))
 
