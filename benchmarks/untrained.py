@@ -163,7 +163,8 @@ def main() -> None:
         raise SystemExit(f"--cases must be some of {', '.join(CASES)}, not {unknown[0]!r}: mend it")
     with Session(config, pair=pair, interpreted=True, general=True, wide=True) as session:
         target = session.target
-        assert isinstance(target, InterpretedModel) and isinstance(target.timer, Simulator)
+        assert isinstance(target, InterpretedModel)
+        assert isinstance(target.timer, Simulator)
         assert target.program.commit
         target.timer = TimedOnce(target.timer, target.program.commit.image)  # type: ignore[assignment]
         texts = texts_of(pair, target.network)

@@ -20,6 +20,7 @@ stood before, else of the table.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,8 @@ BESIDE = 0.3
 """How much the answers behind rejected candidates are worth, compared with those of the table."""
 COMMON = 0.1
 """The same of a token's share of the text."""
+CONTEXTS = 64
+"""Tokens of a context, by which passes' costs are told apart."""
 WIDEST = 16
 """Candidates behind one that are looked at."""
 Runs = tuple[tuple[int, Node], ...]
@@ -62,14 +65,15 @@ class Chooser(Recycling):
     """Drafts from texts where they match, from a datastore and from the table."""
 
     def __init__(self, most: int, texts: Texts, table: Table, *, prompts: bool = True, least_match: int = 2,
-                 both: bool = True, stored: Stored | None = None, worth: Worth | None = None) -> None:
+                 both: bool = True, stored: Stored | None = None, worth: Worth | None = None,
+                 costs: Callable[[int], list[int]] | None = None) -> None:
         """``most``, ``table``, ``prompts``: as of :class:`Recycling`; ``both``: one tree has the candidates of all;
         ``least_match``: tokens of a run that decides, else; ``stored``: other texts; ``worth``: tells how many
-        candidates are worth their rows, None: all.
+        candidates are worth their rows, None: all; ``costs``: gives it cycles of passes by rows behind so many tokens.
         """
         super().__init__(most, table, prompts=prompts)
         self.texts, self.least_match, self.both = texts, least_match, both
-        self.stored, self.worth = stored, worth
+        self.stored, self.worth, self.costs = stored, worth, costs
         self.beside: dict[int, float] = {}
         """Of the last token's place: chances of what follows it, by the answers behind rejected candidates."""
         self.common: dict[int, float] = {}
@@ -78,6 +82,8 @@ class Chooser(Recycling):
     def begin(self, ids: list[int], dropped: int = 0) -> None:
         self.texts.begin(ids)
         self.beside = {}
+        if self.worth and self.costs:
+            self.worth.seen = dict(enumerate(self.costs(len(ids) // CONTEXTS * CONTEXTS), 1))
 
     def propose(self, ids: list[int], budget: int) -> Tree:
         runs: Runs = tuple(reversed(self.texts.places(ids)))
@@ -125,8 +131,6 @@ class Chooser(Recycling):
 
     def observe(self, out: Forward, path: list[int], new: list[int]) -> None:
         super().observe(out, path, new)
-        if self.worth:
-            self.worth.take(len(out.argmax), out.cycles)
         self.texts.add(new)
         rejected = self.tree.children(path[len(new) - 1])
         self.beside = {}
@@ -165,7 +169,7 @@ def _make(request: Request) -> Chooser:
     return Chooser(request.lengths.most(), texts_of(request), table_of(request),
                    prompts=options["recycling_prompts"] == "on", least_match=options["chooser_min_match"],
                    both=both, stored=stored, worth=Worth(request.host.launch_cycles, request.host.step_cycles)
-                   if both and request.curve else None)
+                   if both and request.curve else None, costs=request.curve and request.curve.row_costs)
 
 
 OWN_DEFAULTS = {"recycling_prompts": "off", "recycling_top": 1}
