@@ -31,7 +31,7 @@ from gemmule.compiler.files.model_file import ModelFile
 from gemmule.compiler.ir import Borrowed, Cache, IntegerInterpreter, Network, Rows
 from gemmule.compiler.quantize.narrow import narrowed
 from gemmule.io.files import write_atomically
-from gemmule.sw.decoding.branches import grow
+from gemmule.sw.decoding.candidates.branches import grow
 from gemmule.sw.decoding.methods.joined import TRUST, mixed
 from gemmule.sw.decoding.methods.parallel import FORMS, TEMPERATURES, WIDEST, Guesses, OnePassDrafter
 from gemmule.sw.decoding.methods.suffix import Texts

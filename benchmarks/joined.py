@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import show
-from benchmarks.smollm2.asked import REQUESTS
 from benchmarks.smollm2.decoding import LOOPING, Told
 from benchmarks.smollm2.greedy import greedy
 from benchmarks.smollm2.requests import TOKENS
@@ -38,6 +37,7 @@ from gemmule.sw.decoding.session import Session
 from gemmule.sw.device.interpreted import InterpretedModel, LentRows
 from gemmule.sw.models.one_pass import hidden_rows
 from gemmule.sw.models.pair import open_pair
+from gemmule.sw.prompts.requests import first_requests
 from gemmule.sw.step import Want
 from gemmule.sw.text.chat import Template
 
@@ -157,10 +157,9 @@ def main() -> None:
     config, pair, path = load_config(CONFIG), open_pair(NAME), args.out / "joined.json"
     assert pair.chat
     template, requests = Template(pair.chat, NAME), dict[str, list[int]]()
-    for category, prompts in json.loads(REQUESTS.read_text())["prompts"].items():
+    for prompts in first_requests().values():
         for prompt in prompts[:args.requests]:
-            assert prompt["name"].startswith(category)
-            requests[prompt["name"]] = pair.plain(template.render([{"role": "user", "content": prompt["text"]}]))
+            requests[prompt.name] = pair.plain(template.render([{"role": "user", "content": prompt.text}]))
     with Session(config, pair=pair, interpreted=True, one_pass=True) as session:
         assert session.one_pass
         record: Record = {

@@ -13,11 +13,11 @@ __all__ = [
     "ACTIVATION", "ADAPTIVE_MOST", "ARCHITECTURES", "ATTENTION", "BACKENDS", "BATCH", "BEST", "BITS", "CATEGORIES",
     "COMMANDS", "COMPUTES", "CONTEXTS", "CORPORA", "DATAFLOWS", "DEFAULT", "Decimals", "DRAFTS", "ENGINES", "FUSION",
     "KV_CACHES", "LAUNCHES", "LAYER_SEARCHES", "LENGTHS", "Listed", "METHODS_OF_ROUNDING",
-    "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "OVERFLOWS", "PENALTY", "PHASES", "POSITION", "PREFILL", "PRESETS",
-    "PROGRAMS", "PROMPTS", "PROMPTS_BYTES", "PROMPT_BYTES", "PROVED", "RANKS", "REQUESTS", "ROWS", "SCORES", "SEARCHES",
-    "SEED", "SEEDS", "SERVED", "SERVED_RATE", "SIZE", "SMALL", "SOFTMAX", "SWEPT", "Several", "TARGETS", "TEMPERATURE",
-    "TOP_K",
-    "VERIFY", "WEIGHTS", "WIDTH", "Range", "check_choice", "either", "new_tokens", "parse_shape", "resolve_pair",
+    "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "NO_CORPUS", "OVERFLOWS", "PENALTY", "PHASES", "POSITION",
+    "PREFILL", "PRESETS", "PROGRAMS", "PROMPTS", "PROMPTS_BYTES", "PROMPT_BYTES", "PROVED", "RANKS", "REQUESTS", "ROWS",
+    "SCORES", "SEARCHES", "SEED", "SEEDS", "SERVED", "SERVED_RATE", "SIZE", "SMALL", "SOFTMAX", "SWEPT", "Several",
+    "TARGETS", "TEMPERATURE", "TOP_K", "VERIFY", "WEIGHTS", "WIDTH", "WRITINGS", "Range", "check_choice", "either",
+    "new_tokens", "parse_shape", "resolve_pair",
 ]
 
 PRESETS = ("tiny", "edge", "base")
@@ -55,10 +55,11 @@ ACTIVATION = ("table", "word", "ibert")
 FUSION = ("on", "off")
 PHASES = ("prefill", "decode")
 CATEGORIES = ("completion", "copy", "docstring", "table", "repetition")
-REQUESTS = ("code", "chat", "grounded", "rewrite")
+REQUESTS = ("code", "chat", "grounded", "rewrite", "summary", "translation", "reasoning")
 """Categories of prompts of chat models."""
-CORPORA = ("all", "code", "prose", "own")
-"""Texts to draft from; the last one is a user's."""
+WRITINGS, NO_CORPUS = "writings", "none"
+CORPORA = ("all", "code", "prose", WRITINGS, "own")
+"""Texts to draft from: of Python, those that the model brings of its own, and the last one is a user's."""
 TARGETS = ("ecp5-85k",)
 PROVED = ("registers", "control", "watchdog", "fetch", "fetch-repeats", "loops", "dispatch", "queue", "issue", "claims",
           "bursts", "load-requests", "load-whole", "store-reader", "store-sender", "read-arbiter")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 
 from benchmarks.smollm2 import __main__ as command
 from benchmarks.smollm2 import decoding, page, quality
-from benchmarks.smollm2.asked import REQUESTS
 from benchmarks.smollm2.greedy import alike, greedy
 from benchmarks.smollm2.texts import CODE, conversations
 from gemmule.compiler.quantize.likeness import LikenessSums
@@ -22,6 +20,7 @@ from gemmule.sw.device.interpreted import InterpretedModel
 from gemmule.sw.models.bundled_models import bundled_model
 from gemmule.sw.models.import_texts import MODULES
 from gemmule.sw.models.pair import bundled_pair
+from gemmule.sw.prompts.requests import first_requests
 
 ROOT = Path(__file__).resolve().parents[1]
 BARS = {"int8": (1.04, 0.03, 0.92), "int4": (1.10, 0.15, 0.80)}
@@ -101,8 +100,7 @@ def test_what_is_measured_is_not_what_calibrates() -> None:
             assert [message["role"] for message in talk[-2:]] == ["user", "assistant"]
     assert len({message["content"] for kind in ("chat", "context") for talk in conversations(kind)
                 for message in talk}) == sum(len(talk) for kind in ("chat", "context") for talk in conversations(kind))
-    prompts = json.loads(REQUESTS.read_text())["prompts"]
-    assert Counter({category: len(some) for category, some in prompts.items()}).total() == 40
+    assert sum(len(prompts) for prompts in first_requests().values()) == 40
 
 
 def test_parts_are_kept_beside_one_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,

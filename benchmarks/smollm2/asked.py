@@ -1,18 +1,15 @@
-"""Forty requests that nothing was chosen or calibrated with (`sw/prompts/requests.json`), in the model's chat template.
+"""The forty older requests of `sw/prompts/requests.json`, which nothing was chosen by, in the model's chat template.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from pathlib import Path
 
 from benchmarks.smollm2.model import source
+from gemmule.sw.prompts.requests import first_requests
 from gemmule.sw.text.chat import Template
 
 __all__ = ["Asked", "asked"]
-
-REQUESTS = Path(__file__).resolve().parents[2] / "sw" / "prompts" / "requests.json"
 
 
 @dataclass(frozen=True)
@@ -32,9 +29,9 @@ def asked() -> list[Asked]:
     if read.chat is None:
         raise SystemExit("requests need a model with a chat template")
     template, found = Template(read.chat, "the model"), []
-    for category, prompts in json.loads(REQUESTS.read_text())["prompts"].items():
+    for category, prompts in first_requests().items():
         for prompt in prompts:
-            whole = template.render([{"role": "user", "content": prompt["text"]}])
+            whole = template.render([{"role": "user", "content": prompt.text}])
             ids = read.tokenizer.encode(whole, add_special_tokens=False).ids
-            found.append(Asked(category, prompt["name"], prompt["text"], tuple(ids)))
+            found.append(Asked(category, prompt.name, prompt.text, tuple(ids)))
     return found

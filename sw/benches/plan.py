@@ -115,6 +115,7 @@ class Plan:
             narrow=self.adaptive,
             one_pass=any(one.needs_one_pass for one in self._methods),
             int4=any(needing_int4(one.name, self._options(one.name)) for one in self._methods),
+            wide=any(one.wide for one in self._methods),
             draft_vocabulary=next(filter(None, (mine.get(VOCABULARY.key) for mine in self.options.values())), None),
             drafting=drafting_of({one.name: self._options(one.name) for one in self._methods}, self.pair.positions)))
 

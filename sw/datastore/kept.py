@@ -6,12 +6,13 @@ import json
 import platform
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from safetensors.numpy import save
+from safetensors.numpy import load, save
 from tokenizers import Tokenizer
 
 from gemmule.compiler.sources import sources
@@ -23,9 +24,9 @@ from gemmule.sw.datastore.datastore import DEPTH, Datastore
 from gemmule.sw.datastore.suffix_array import suffix_array
 from gemmule.sw.datastore.texts import texts_of
 from gemmule.sw.errors import InputError
-from gemmule.sw.limits import CORPORA
+from gemmule.sw.limits import CORPORA, MODELS_FOLDER, WRITINGS
 
-__all__ = ["FOLDER", "OWN", "Kept", "make_own", "open_datastore"]
+__all__ = ["FOLDER", "OWN", "Kept", "make_own", "open_datastore", "writings_of"]
 
 FOLDER = "datastores"
 """Of the cache."""
@@ -47,7 +48,9 @@ class Kept(NamedTuple):
 
 def _path(name: str, corpus: str, tokenizer: Tokenizer) -> Path:
     """Of a user's text the tokenizer decides alone: the newest one is kept."""
-    made = b"" if corpus == OWN else sources(SOURCES) + platform.python_version().encode()  # its library is the text
+    made = b"" if corpus == OWN else sources(SOURCES) + (
+        writings_of(name).read_bytes() if corpus == WRITINGS and writings_of(name).is_file() else
+        platform.python_version().encode())  # its library is the text
     key = sha256(made + tokenizer.to_str().encode()).hexdigest()[:16]
     return cache_root() / FOLDER / f"{name}-{corpus}-{key}.safetensors"
 
@@ -61,10 +64,13 @@ def open_datastore(name: str, tokenizer: Tokenizer, corpus: str) -> Kept:
     """
     path = _path(name, corpus, tokenizer)
     if (found := _read(path)) is None:
+        if corpus == WRITINGS:
+            found = _make(path, partial(_written, name), f"making a datastore of {corpus} for {name}")
+            return Kept(found, path)
         if corpus == OWN:
             raise InputError(f"--retrieval-corpus {OWN} needs a text of yours: run `gemmule datastore --model {name} "
                              "--text FILE` first")
-        found = _make(path, tokenizer, lambda: texts_of(corpus), f"making a datastore of {corpus} for {name}")
+        found = _make(path, lambda: _tokens(tokenizer, texts_of(corpus)), f"making a datastore of {corpus} for {name}")
     return Kept(found, path)
 
 
@@ -77,10 +83,11 @@ def make_own(name: str, tokenizer: Tokenizer, text: str) -> Kept:
     path = _path(name, OWN, tokenizer)
     with writing():
         path.unlink(missing_ok=True)
-    return Kept(_make(path, tokenizer, lambda: [text], f"making a datastore for {name}"), path)
+    return Kept(_make(path, lambda: _tokens(tokenizer, [text]), f"making a datastore for {name}"), path)
 
 
-def _make(path: Path, tokenizer: Tokenizer, texts: Callable[[], Sequence[str]], what: str) -> Datastore:
+def _make(path: Path, texts: Callable[[], tuple[np.ndarray, int]], what: str) -> Datastore:
+    """``texts``: tokens, and the id that stands behind each text."""
     cache_folder(FOLDER)
     with ExitStack() as alone:
         with writing():
@@ -88,7 +95,7 @@ def _make(path: Path, tokenizer: Tokenizer, texts: Callable[[], Sequence[str]], 
         if (found := _read(path)) is not None:  # another process has just made it
             return found
         with working(what, least=1.0):
-            tokens, separator = _tokens(tokenizer, texts())
+            tokens, separator = texts()
             content = save({"tokens": tokens, "order": suffix_array(tokens, DEPTH)}, {
                 "separator": str(separator), "digest": sha256(tokens.tobytes()).hexdigest()})
         with writing():
@@ -107,6 +114,24 @@ def _tokens(tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[np.ndarray, int
         for found in tokenizer.encode_batch(list(texts[first:first + BATCH]), add_special_tokens=False):
             parts += [np.array(found.ids, dtype=kind), np.array([separator], dtype=kind)]
     return np.concatenate(parts), separator
+
+
+def writings_of(name: str) -> Path:
+    """Where what a model wrote lies, if it brings any."""
+    return MODELS_FOLDER / name / f"{WRITINGS}.safetensors"
+
+
+def _written(name: str) -> tuple[np.ndarray, int]:
+    """Tokens of the texts that a model brings, and the id behind each.
+
+    Raises:
+        InputError: it brings none.
+    """
+    path = writings_of(name)
+    if not path.is_file():
+        raise InputError(f"{name} brings no {WRITINGS} of its own: take --model smollm2, or another corpus")
+    tokens = load(path.read_bytes())["tokens"]
+    return tokens, int(tokens.max())
 
 
 def _read(path: Path) -> Datastore | None:

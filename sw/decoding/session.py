@@ -108,7 +108,7 @@ class Session:
                  rows: int | None = None, prefill: int | None = None, pruning: Pruning | None = None,
                  one_pass: bool = False, int4: bool = False, draft_vocabulary: int | None = None,
                  drafting: Pruning | None = None, ahead: bool = False, context: int | None = None, pool: int = 0,
-                 page: int = PAGE, narrow: bool = False) -> None:
+                 page: int = PAGE, narrow: bool = False, wide: bool = False) -> None:
         """``backend``: a name of :func:`open_device`, or what opens another device.
 
         ``general``: models also take hidden rows, run some of their layers and give other answers than tokens.
@@ -124,6 +124,7 @@ class Session:
         ``context``: positions of a text, by default the networks'; ``pool``: rows of a cache that the target's texts of
         a batch share in pages of ``page`` rows; 0: each has a whole context.
         ``narrow``: passes of a batch in which all texts have few rows go by programs that compute no more.
+        ``wide``: passes take as many rows as can be, where ``rows`` says nothing.
         ``pruning``: the schedule of the target's cache (:class:`gemmule.sw.kv.selected.SelectedKV`).
         ``one_pass``: with the drafter that was trained on the target's hidden rows, which the target's greedy passes
         then leave in DRAM. ``int4``: with the target's int4 copy, which goes on in the target's cache.
@@ -145,7 +146,8 @@ class Session:
         self.pruning, self.drafting, self.pair = pruning, drafting, pair
         source = pair.one_pass() if one_pass and pair.one_pass else None
         target = pair.target(config, 0, general, batch=batch, rows=rows, prefill=prefill, pruning=pruning or drafting,
-                             lend=source.made.every if source else 0, context=context, pool=pool, narrow=narrow)
+                             lend=source.made.every if source else 0, context=context, pool=pool, narrow=narrow,
+                             wide=wide and batch == 1)
         self._skipping = partial(pair.skipped_layers, target)
         size = round_up(len(target.dram), ALIGN)
         draft = pair.draft(config, size, general, looped, batch, rows, prefill, context=context, narrow=narrow) \
@@ -243,7 +245,9 @@ class Session:
         drafter = METHODS[method].make(Request(
             draft=self.draft and self.draft.charging(ledger), target=self.target.charging(ledger, DRAFT), cache=cache,
             lengths=pace or LENGTHS[lengths](count), ends=stops.tokens, rule=rule, host=self.config.host, kept=kept,
-            options=values, memory=self.memories.setdefault(way, {}), datastore=self.pair.datastore, chooser=chooser,
+            options=values, memory=self.memories.setdefault(way, {}), datastore=self.pair.datastore,
+            writes=self.pair.writes,
+            chooser=chooser,
             skipping=self._skipping, int4=self.int4 and self.int4.charging(ledger),
             curve=None if self.pruning or self.target.program.batch > 1 else self.curve,
             one_pass=self.one_pass and replace(self.one_pass, model=self.one_pass.model.charging(ledger))))

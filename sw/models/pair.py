@@ -30,7 +30,7 @@ from gemmule.config import Config
 from gemmule.io.progress import working
 from gemmule.io.reading import named
 from gemmule.sw.datastore.datastore import Datastore
-from gemmule.sw.datastore.kept import open_datastore
+from gemmule.sw.datastore.kept import open_datastore, writings_of
 from gemmule.sw.errors import InputError
 from gemmule.sw.kv.pruning import Pruning
 from gemmule.sw.limits import DEFAULT, MODELS, MODELS_FOLDER, SMALL, resolve_pair
@@ -60,13 +60,13 @@ class Place(Protocol):
     ``lend``, ``borrow``: as of :func:`gemmule.compiler.compile.compile_network`, of one sequence. ``context``:
     positions of a text, by default the network's; ``pool``: rows of a cache that the texts of a batch share in pages.
     ``narrow``: with the programs for fewer rows or positions, where they pay. ``branches``: a cache for several texts
-    that begin alike.
+    that begin alike. ``wide``: as many rows as a pass can take, where ``rows`` says nothing.
     """
 
     def __call__(self, config: Config, base: int, general: bool = False, looped: bool = False, batch: int = 1,
                  rows: int | None = None, prefill: int | None = 0, pruning: Pruning | None = None, lend: int = 0,
                  borrow: Lender | None = None, context: int | None = None, pool: int = 0,
-                 narrow: bool = True, branches: Branching | None = None) -> Placed: ...
+                 narrow: bool = True, branches: Branching | None = None, wide: bool = False) -> Placed: ...
 
 
 @dataclass(frozen=True)
@@ -136,6 +136,11 @@ class Pair:
             InputError: there is no text to make it of, or no tokenizer.
         """
         return open_datastore(self.name, self.known_tokenizer, corpus).datastore
+
+    @property
+    def writes(self) -> bool:
+        """Whether the model brings texts that it wrote."""
+        return writings_of(self.name).is_file()
 
     def drafting_among(self, count: int | None) -> tuple[Pair, np.ndarray | None]:
         """The pair whose draft, and int4 copy, choose among the ``count`` most frequent tokens, and these tokens; None:
@@ -335,10 +340,10 @@ class _Imported:
     def __call__(self, config: Config, base: int, general: bool = False, looped: bool = False, batch: int = 1,
                  rows: int | None = None, prefill: int | None = 0, pruning: Pruning | None = None, lend: int = 0,
                  borrow: Lender | None = None, context: int | None = None, pool: int = 0,
-                 narrow: bool = True, branches: Branching | None = None) -> Placed:
+                 narrow: bool = True, branches: Branching | None = None, wide: bool = False) -> Placed:
         graph = self.file.network.graph
         rows = rows or (branches.rows(graph, config, self.shown) if branches else  # trees of drafters are large
-                        (most_rows if lend or borrow else default_rows)(graph, config))
+                        (most_rows if lend or borrow or wide else default_rows)(graph, config))
         pages = pruning.pages if pruning else None
         always = pruning.always if pruning and pruning.selects else None
         values = (pruning.values if pruning else None) or 0

@@ -118,6 +118,17 @@ def test_a_datastore_is_made_once_and_again_where_it_is_damaged(cached: Path, mo
     assert kept.open_datastore("small", tokenizer, "code").path != first.path, "another library"
 
 
+def test_what_a_model_wrote_is_a_datastore(cached: Path) -> None:
+    """The bundled texts: some hundred thousand tokens of SmolLM2's, each text behind a separator of its own."""
+    made = kept.open_datastore("smollm2", bundled_tokenizer("small"), "writings").datastore
+    assert made.separator == 49152
+    texts = np.split(made.tokens, np.flatnonzero(made.tokens == made.separator) + 1)
+    assert len(made.tokens) > 100_000
+    assert 500 < len(texts) < 1000
+    assert len({text.tobytes() for text in texts}) == len(texts), "none is there twice"
+    assert not bundled_pair("small").writes
+
+
 def test_held_out_files_are_in_no_datastore() -> None:
     from gemmule.sw.datastore.texts import texts_of
 
@@ -147,9 +158,10 @@ def test_the_command_makes_shows_and_clears(cached: Path, tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    (("datastore", "--corpus", "web"), "--corpus must be one of all, code, prose, own, not 'web'"),
+    (("datastore", "--corpus", "web"), "--corpus must be one of all, code, prose, writings, own, not 'web'"),
     (("datastore", "--corpus", "code", "--text", "x"), "--text makes the datastore own, not code: drop --corpus"),
     (("datastore", "--model", "small", "--text", "absent.txt"), "--text must name a file that can be read"),
+    (("datastore", "--model", "small", "--corpus", "writings"), "small brings no writings of its own"),
     (("generate", "--model", "small", "--method", "retrieval", "--retrieval-min-match", "9", "--retrieval-max-match",
       "4"), "--retrieval-min-match must be at most --retrieval-max-match, 4, not 9")])
 def test_refusals(cached: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],

@@ -20,7 +20,7 @@ from gemmule.config import load_config
 from gemmule.sw.datastore.datastore import DEPTH, Datastore
 from gemmule.sw.datastore.suffix_array import suffix_array
 from gemmule.sw.decoding.asking import alone, together
-from gemmule.sw.decoding.chains import SelfDraft
+from gemmule.sw.decoding.candidates.chains import SelfDraft
 from gemmule.sw.decoding.context import OVERFLOWS
 from gemmule.sw.decoding.generate import Conversation, generate
 from gemmule.sw.decoding.generation import Generation

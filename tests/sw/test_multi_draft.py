@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from gemmule.config import load_config
-from gemmule.sw.decoding.bandit import Bandit
+from gemmule.sw.decoding.candidates.bandit import Bandit
+from gemmule.sw.decoding.candidates.merging import merged, path_of
 from gemmule.sw.decoding.generate import generate
-from gemmule.sw.decoding.merging import merged, path_of
 from gemmule.sw.decoding.methods import METHODS, needing_int4
 from gemmule.sw.decoding.methods.ar import Autoregressive
 from gemmule.sw.decoding.methods.draft import DraftModel

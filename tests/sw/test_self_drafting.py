@@ -15,7 +15,7 @@ from gemmule.compiler.ir import Cache, IntegerInterpreter, Rows, layer_part
 from gemmule.compiler.programs.beside import compile_in_cache
 from gemmule.compiler.quantize.narrow import narrowed
 from gemmule.config import load_config
-from gemmule.sw.decoding.chains import SelfDraft
+from gemmule.sw.decoding.candidates.chains import SelfDraft
 from gemmule.sw.decoding.generate import Conversation
 from gemmule.sw.decoding.methods import DRAFT
 from gemmule.sw.decoding.verify import GREEDY

@@ -9,18 +9,22 @@ import pytest
 
 from gemmule.config import load_config
 from gemmule.sw.commands.bench import _cases
-from gemmule.sw.decoding.branches import grow
+from gemmule.sw.datastore.datastore import DEPTH, Datastore
+from gemmule.sw.datastore.suffix_array import suffix_array
+from gemmule.sw.decoding.adaptive.worth import Worth
+from gemmule.sw.decoding.candidates.branches import grow
+from gemmule.sw.decoding.candidates.stored import Stored
+from gemmule.sw.decoding.candidates.suffixes import Node, Suffixes
 from gemmule.sw.decoding.methods import METHODS
 from gemmule.sw.decoding.methods.chooser import Chooser
 from gemmule.sw.decoding.methods.lookahead import Lookahead
 from gemmule.sw.decoding.methods.ngram import LAX, STRICT, NGram, likeliest
-from gemmule.sw.decoding.methods.recycling import CHANCES, Recycling, Table
+from gemmule.sw.decoding.methods.recycling import ANSWERS, CHANCES, Recycling, Table
 from gemmule.sw.decoding.methods.suffix import Earlier, Suffix, Texts
 from gemmule.sw.decoding.session import Session
-from gemmule.sw.decoding.suffixes import Node, Suffixes
 from gemmule.sw.errors import InputError
 from gemmule.sw.models.bundled_models import encode
-from gemmule.sw.step import Forward, TopK
+from gemmule.sw.step import Forward, TopK, Want
 
 SEED = 20261127
 
@@ -165,6 +169,50 @@ def test_the_table_of_recycling() -> None:
     assert sum(CHANCES) < 1
 
 
+def test_the_last_answers_are_a_table_without_top_k() -> None:
+    """The newest first, none twice; the device is asked for nothing more than its tokens."""
+    drafter = Recycling(7, Table(1))
+    assert drafter.want() is None
+    assert (drafter.prompt_want() or Want(top=9)).plain
+    for answer in (6, 7, 6, 8, 9, 10):
+        drafter.read([5], Forward([answer], ()))
+    assert drafter.table.behind[5] == [10, 9, 8, 6]
+    assert [chance for _, chance, _ in drafter.table.follow(5)] == list(ANSWERS)
+    assert len(drafter.propose([5], 3).tokens) == 4
+
+
+def test_the_chooser_reads_a_datastore_behind_the_text() -> None:
+    """What the text said decides where its run is long; elsewhere the datastore's longest runs do."""
+    tokens = np.array([1, 2, 3, 4, 9, 1, 2, 3, 5, 9, 1, 2, 3, 4, 9], dtype=np.uint16)
+    stored = Stored(Datastore(tokens, suffix_array(tokens, DEPTH), 9, "none"))
+    assert [places.length for places in stored.ends([7, 1, 2])] == [1, 2]
+    assert [places.length for places in stored.ends([7])] == []
+    (once,), (twice,) = (stored.datastore.behind(places, 1)[:1] for places in stored.ends([2, 3]))
+    assert once[0] == twice[0] == 4
+    assert [places.length for places in stored.longer(3, stored.ends([1, 2]))] == [2, 3]
+    assert stored.trust(stored.ends([2, 3])[1]) > stored.trust(stored.ends([3, 5])[1]), "three places, one place"
+    drafter = Chooser(3, Texts(24), Table(1), stored=stored)
+    drafter.begin([7, 1, 2])
+    assert drafter.propose([7, 1, 2], 15).tokens == [2, 3, 4, 5]
+    text = [8, 1, 2, 6, 6, 8, 1, 2]
+    drafter.begin(text)
+    assert drafter.propose(text, 15).tokens[1] == 6
+    assert Chooser(3, Texts(24), Table(1)).propose([7, 1, 2], 15).tokens == [2], "nothing is known"
+
+
+def test_candidates_that_are_not_worth_their_rows_are_left_out() -> None:
+    worth = Worth(0, 0)
+    for rows, cycles in ((1, 1000), (8, 1000), (16, 1300)):
+        worth.seen[rows] = cycles
+    tokens = np.array([1, 2, 9] * 8 + [1, token := 3, 9], dtype=np.uint16)
+    stored = Stored(Datastore(tokens, suffix_array(tokens, DEPTH), 9, "none"))
+    drafter = Chooser(15, Texts(24), Table(1), stored=stored, worth=worth)
+    text = [*range(20, 40), 1]
+    drafter.begin(text)
+    assert token in drafter.propose(text, 15).tokens
+    assert len(drafter.tree.tokens) == 8, "more rows than cost nothing, and nothing that is likely"
+
+
 def test_the_chooser_has_both() -> None:
     text = [2, 3, 7, 7, 2, 3]
 
@@ -194,7 +242,7 @@ def test_where_the_table_has_nothing() -> None:
         rows[node] = [40, 41]
     drafter.observe(forward(rows), [0], [30])
     found = drafter.propose([5, 5, 1, 30], 7)
-    assert [found.tokens[node] for node in found.children(0)] == [40, 5, 1, 30, 41]
+    assert [found.tokens[node] for node in found.children(0)] == [40, 5, 41, 1, 30]
     leaf = next(node for node in found.children(0) if not found.children(node))
     drafter.observe(forward([[50, 51]] * len(found.tokens)), [0, leaf], [found.tokens[leaf], 50])
     assert drafter.beside == {}, "nothing was rejected behind the last one"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gemmule.sw.decoding.adaptive.worth import UNSEEN, Worth, falling
-from gemmule.sw.decoding.branches import Branches, grow
+from gemmule.sw.decoding.candidates.branches import Branches, grow
 
 
 def made(count: int) -> Branches:

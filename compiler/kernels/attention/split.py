@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from gemmule.compiler.ir import Attention
 from gemmule.compiler.kernels.attention.kv_layout import KvLayout
@@ -133,8 +134,8 @@ class SplitAttention(AttentionKernel):
         ends.
         """
         units = [SplitHead(self, kv, half) for kv in range(self.node.kv_heads) for half in range(2)]
-        for first, second in zip(units[::2], units[1::2], strict=True):
-            second.share(first)
+        for head, other in zip(units[::2], units[1::2], strict=True):
+            other.share(head)
         self._load(FIRST)
         for before, second, first in zip([None, None, *units], [None, *units], [*units, None], strict=False):
             self._begin(before, second, first)
@@ -253,7 +254,7 @@ class SplitHead(HeadKernel):
         self._add_new(VOp.SOFTMAX_MAX, {SoftmaxFlag.TREE} | self.maxima)
         self.score_prefix()
 
-    def _add_new(self, op: VOp, flags: set[SoftmaxFlag], **fields: At | int) -> None:
+    def _add_new(self, op: VOp, flags: set[SoftmaxFlag], **fields: Any) -> None:
         """Bitmaps count columns from a command's last rows, so it takes as many as the head has; those behind its own
         are nobody's.
         """

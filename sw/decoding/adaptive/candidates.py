@@ -7,7 +7,7 @@ from dataclasses import replace
 from heapq import nlargest
 from typing import NamedTuple
 
-from gemmule.sw.decoding.branches import in_depth
+from gemmule.sw.decoding.candidates.branches import in_depth
 from gemmule.sw.decoding.tree import Tree
 
 __all__ = ["Candidates", "First"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from gemmule.sw.decoding.branches import Branches
+from gemmule.sw.decoding.candidates.branches import Branches
 
 __all__ = ["UNSEEN", "Worth", "falling"]
 

@@ -1,67 +1,79 @@
-"""Suffix decoding and Token Recycling together, without training (the pairing of SAM-Decoding, Hu et al. 2024).
+"""Suffix decoding, Token Recycling and a datastore together, without training (after SAM-Decoding, Hu et al. 2024).
 
-Where the last tokens stood before, what followed them is the better guess; else the table of Token Recycling is. With
-``--chooser-form either`` a step has the candidates of one of the two: of texts where a run of ``--chooser-min-match``
-tokens or more stood before, else of the table.
-
-With ``both`` one tree has the candidates with the largest products of chances. Chances come from all that is known.
-Each source is mixed into the ones before it, by how much it is worth:
+With ``--chooser-form both`` one tree has the candidates with the largest products of chances, as many as are worth
+their rows (:mod:`gemmule.sw.decoding.adaptive.worth`). Chances come from all that is known. Each source is mixed into
+the ones before it, by how much it is worth:
 
 - the text's most frequent tokens;
+- what followed the last tokens in a datastore (``--chooser-corpus``);
 - the answers behind candidates that were rejected for the last token's place, since what follows another token there
   often follows this one, too;
 - the table's entries of the token;
-- every run of last tokens that stood before, the shortest first.
+- every run of last tokens that stood before in the text, the shortest first.
 
-The first two matter because the table has nothing of a third of a new text's tokens: no pass had a row for them yet.
-They also make up for rows of the prompt. Those fill the table with ``--recycling-prompts on`` only, because passes over
-a prompt whose rows are answered take longer.
+By default the table has the target's last answers alone, wrong branches' too, which every pass gives. The largest
+logits (``--recycling-top 8``) are better guesses, but the device's top-K for all rows takes more cycles than they save.
+
+With ``either`` a step has the candidates of one source: of texts where a run of ``--chooser-min-match`` tokens or more
+stood before, else of the table.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from gemmule.sw.decoding.branches import grow
+from gemmule.sw.decoding.adaptive.worth import Worth
+from gemmule.sw.decoding.candidates.branches import grow
+from gemmule.sw.decoding.candidates.stored import Stored
+from gemmule.sw.decoding.candidates.suffixes import Node
 from gemmule.sw.decoding.methods import recycling, suffix
 from gemmule.sw.decoding.methods.method import Method, Option, Request
-from gemmule.sw.decoding.methods.recycling import CHANCES, Recycling, Table, table_of
+from gemmule.sw.decoding.methods.recycling import Recycling, Table, table_of
 from gemmule.sw.decoding.methods.suffix import Texts, texts_of
-from gemmule.sw.decoding.suffixes import Node
 from gemmule.sw.decoding.tree import Tree
-from gemmule.sw.limits import DRAFTS, Range
+from gemmule.sw.errors import InputError
+from gemmule.sw.limits import CORPORA, DRAFTS, NO_CORPUS, WRITINGS, Range
 
 if TYPE_CHECKING:
+    from gemmule.sw.datastore.datastore import Places
     from gemmule.sw.step import Forward
 
 __all__ = ["METHOD", "Chooser"]
 
 FORMS = ("both", "either")
-TRUST = (0.2, 0.5, 0.65, 0.85, 0.9)
+TRUST = (0.15, 0.5, 0.5, 0.6, 0.9)
 """How often what followed a run of 1, 2, .. tokens followed it again; the last one for all longer ones."""
-BESIDE = 0.5
+BESIDE = 0.3
 """How much the answers behind rejected candidates are worth, compared with those of the table."""
-COMMON = 0.5
+COMMON = 0.1
 """The same of a token's share of the text."""
+CONTEXTS = 64
+"""Tokens of a context, by which passes' costs are told apart."""
 WIDEST = 16
 """Candidates behind one that are looked at."""
 Runs = tuple[tuple[int, Node], ...]
 """Runs that end with a token: tokens of each, the shortest first, and what followed."""
-Place = tuple[int, Runs, dict[int, float]]
-"""A token, the runs that end with it, and chances by the answers behind rejected candidates for its place."""
+Place = tuple[int, Runs, dict[int, float], "tuple[Places, ...]"]
+"""A token, the runs that end with it, chances by the answers behind rejected candidates for its place, and the runs of
+a datastore.
+"""
 
 
 class Chooser(Recycling):
-    """Drafts from texts where they match, and from the table."""
+    """Drafts from texts where they match, from a datastore and from the table."""
 
     def __init__(self, most: int, texts: Texts, table: Table, *, prompts: bool = True, least_match: int = 2,
-                 both: bool = True) -> None:
-        """``most``, ``table``, ``prompts``: as of :class:`Recycling`; ``both``: one tree has the candidates of both;
-        ``least_match``: tokens of a run that decides, else.
+                 both: bool = True, stored: Stored | None = None, worth: Worth | None = None,
+                 costs: Callable[[int], list[int]] | None = None) -> None:
+        """``most``, ``table``, ``prompts``: as of :class:`Recycling`; ``both``: one tree has the candidates of all;
+        ``least_match``: tokens of a run that decides, else; ``stored``: other texts; ``worth``: tells how many
+        candidates are worth their rows, None: all; ``costs``: gives it cycles of passes by rows behind so many tokens.
         """
         super().__init__(most, table, prompts=prompts)
         self.texts, self.least_match, self.both = texts, least_match, both
+        self.stored, self.worth, self.costs = stored, worth, costs
         self.beside: dict[int, float] = {}
         """Of the last token's place: chances of what follows it, by the answers behind rejected candidates."""
         self.common: dict[int, float] = {}
@@ -70,51 +82,70 @@ class Chooser(Recycling):
     def begin(self, ids: list[int], dropped: int = 0) -> None:
         self.texts.begin(ids)
         self.beside = {}
+        if self.worth and self.costs:
+            self.worth.seen = dict(enumerate(self.costs(len(ids) // CONTEXTS * CONTEXTS), 1))
 
     def propose(self, ids: list[int], budget: int) -> Tree:
         runs: Runs = tuple(reversed(self.texts.places(ids)))
+        most = min(self.most, budget)
+        stored: tuple[Places, ...] = ()
         if self.both:
             self.common = {token: COMMON * share for token, share in self.texts.own.root.likely()[:WIDEST]}
             follow = self._mixed
+            stored = self.stored.ends(ids) if self.stored else ()
         else:
             follow = self._of_runs if runs and runs[-1][0] >= self.least_match else self._of_table
-        first = (ids[-1], runs, self.beside)
-        self.tree = grow(ids[-1], min(self.most, budget), first, follow).tree
+        first: Place = (ids[-1], runs, self.beside, stored)
+        found = self.worth.chosen(lambda count: grow(ids[-1], count, first, follow), most, 0) \
+            if self.worth else grow(ids[-1], most, first, follow)
+        self.tree = found.tree
         return self.tree
 
     def _of_table(self, place: Place) -> list[tuple[int, float, Place]]:
-        return [(after, chance, (after, (), {})) for after, chance, _ in self.table.follow(place[0])]
+        return [(after, chance, (after, (), {}, ())) for after, chance, _ in self.table.follow(place[0])]
 
     def _of_runs(self, place: Place) -> list[tuple[int, float, Place]]:
-        return self._behind(place[1], _mix({}, place[1]))
+        return self._behind(place[1], (), _mix({}, place[1]))
 
     def _mixed(self, place: Place) -> list[tuple[int, float, Place]]:
-        token, runs, beside = place
+        token, runs, beside, stored = place
         chances = self.common
+        for run in stored:
+            assert self.stored is not None
+            trust = self.stored.trust(run)
+            chances = _joined(chances, 1 - trust, {
+                after: trust * share for after, share, _ in self.stored.behind(run)})
         for known in (beside, {after: chance for after, chance, _ in self.table.follow(token)}):
-            left = 1 - sum(known.values())
-            chances = {after: left * chance for after, chance in chances.items()}
-            for after, chance in known.items():
-                chances[after] = chances.get(after, 0.0) + chance
-        return self._behind(runs, _mix(chances, runs))
+            chances = _joined(chances, 1 - sum(known.values()), known)
+        return self._behind(runs, stored, _mix(chances, runs))
 
-    @staticmethod
-    def _behind(runs: Runs, chances: dict[int, float]) -> list[tuple[int, float, Place]]:
+    def _behind(self, runs: Runs, stored: tuple[Places, ...], chances: dict[int, float]
+                ) -> list[tuple[int, float, Place]]:
         """The likeliest candidates, each with the runs that it makes longer."""
-        best = sorted(chances.items(), key=lambda item: -item[1])[:WIDEST]
-        return [(after, chance, (after, tuple((length + 1, node.children[after]) for length, node in runs
-                                              if after in node.children and node.children[after].children), {}))
-                for after, chance in best]
+        found, shortest = [], ((0, self.texts.own.root),) if self.both else ()
+        for after, chance in sorted(chances.items(), key=lambda item: -item[1])[:WIDEST]:
+            longer = [(length + 1, node.children[after]) for length, node in (*shortest, *runs)
+                      if after in node.children and node.children[after].children]
+            further = self.stored.longer(after, stored) if self.stored and self.both else ()
+            found.append((after, chance, (after, tuple(longer), dict[int, float](), further)))
+        return found
 
     def observe(self, out: Forward, path: list[int], new: list[int]) -> None:
         super().observe(out, path, new)
         self.texts.add(new)
-        assert out.top is not None
         rejected = self.tree.children(path[len(new) - 1])
         self.beside = {}
         for row in rejected:
-            for after, chance in zip(out.top.tokens[row].tolist(), CHANCES):
+            for after, chance in zip(self.table.likeliest(out, row), self.table.chances):
                 self.beside[after] = self.beside.get(after, 0.0) + BESIDE * chance / len(rejected)
+
+
+def _joined(chances: dict[int, float], left: float, known: dict[int, float]) -> dict[int, float]:
+    """Chances of which so much is left, and those that are known."""
+    found = {after: left * chance for after, chance in chances.items()}
+    for after, chance in known.items():
+        found[after] = found.get(after, 0.0) + chance
+    return found
 
 
 def _mix(chances: dict[int, float], runs: Runs) -> dict[int, float]:
@@ -128,23 +159,38 @@ def _mix(chances: dict[int, float], runs: Runs) -> dict[int, float]:
 
 
 def _make(request: Request) -> Chooser:
-    options = request.options
+    options, stored = request.options, None
+    corpus = options["chooser_corpus"] or (WRITINGS if request.writes else NO_CORPUS)
+    both = options["chooser_form"] == "both"
+    if corpus != NO_CORPUS:
+        if request.datastore is None:
+            raise InputError(f"--chooser-corpus {corpus} needs a datastore of texts in the target's tokens: take "
+                             f"{NO_CORPUS}")
+        stored = Stored(request.datastore(corpus))
     return Chooser(request.lengths.most(), texts_of(request), table_of(request),
                    prompts=options["recycling_prompts"] == "on", least_match=options["chooser_min_match"],
-                   both=options["chooser_form"] == "both")
+                   both=both, stored=stored, worth=Worth(request.host.launch_cycles, request.host.step_cycles)
+                   if both and request.curve else None, costs=request.curve.row_costs if request.curve else None)
 
+
+OWN_DEFAULTS: dict[str, Any] = {"recycling_prompts": "off", "recycling_top": 1}
+"""Of the table's options."""
 
 METHOD = Method(
     name="chooser",
     cuts="no network drafts: a step costs the rows of the pass that verifies",
     source="Hu et al. 2024, SAM-Decoding (arXiv 2411.10666)",
-    make=_make, needs_general=True, scheduled=False, warm=suffix.WARM | recycling.WARM,
-    says="suffix decoding where the last tokens stood before, and Token Recycling, in one tree",
+    make=_make, needs_general=True, scheduled=False, wide=True, warm=suffix.WARM | recycling.WARM,
+    says="what followed the last tokens in the text and in a datastore, and Token Recycling, in one tree",
     drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=15, help="Tokens drafted per step.",
                   otherwise="as many as a pass verifies"),
     options=(
-        *suffix.OPTIONS, *(replace(option, default="off") if option.key == "recycling_prompts" else option
+        *suffix.OPTIONS, *(replace(option, default=OWN_DEFAULTS.get(option.key, option.default))
                            for option in recycling.OPTIONS),
+        Option(name="--chooser-corpus", limits=(NO_CORPUS, *CORPORA),
+               otherwise=f"{WRITINGS} where the model brings some, else {NO_CORPUS}",
+               help="Texts beside the one that is written: those of a datastore, or none; writings: what the model "
+                    "wrote to prompts that it made up."),
         Option(name="--chooser-form", limits=FORMS, default="both",
                help="Whether one tree has candidates of both, or a step those of either."),
         Option(name="--chooser-min-match", limits=Range(1, 16, "tokens"), default=2,

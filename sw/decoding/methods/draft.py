@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gemmule.sw.decoding.chains import draft_chain
+from gemmule.sw.decoding.candidates.chains import draft_chain
 from gemmule.sw.decoding.methods.method import DRAFT, VOCABULARY, Method, Option, Request
 from gemmule.sw.decoding.paced import Paced
 from gemmule.sw.decoding.tree import Tree

@@ -24,7 +24,7 @@ from math import exp
 from typing import TYPE_CHECKING
 
 from gemmule.sw.decoding.adaptive.shapes import Place, Shape, cost_shape
-from gemmule.sw.decoding.branches import in_depth
+from gemmule.sw.decoding.candidates.branches import in_depth
 from gemmule.sw.decoding.methods.method import DRAFT, Method, Option, Request
 from gemmule.sw.decoding.paced import Paced
 from gemmule.sw.decoding.tree import Tree

@@ -8,7 +8,7 @@ the bytes of the target's; the logits layer stays int8.
 
 from __future__ import annotations
 
-from gemmule.sw.decoding.chains import SelfDraft
+from gemmule.sw.decoding.candidates.chains import SelfDraft
 from gemmule.sw.decoding.methods.method import DRAFT, VOCABULARY, Method, Option, Request
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import DRAFTS

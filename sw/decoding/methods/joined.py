@@ -18,12 +18,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gemmule.sw.decoding.branches import grow
+from gemmule.sw.decoding.candidates.branches import grow
+from gemmule.sw.decoding.candidates.suffixes import Node
 from gemmule.sw.decoding.methods import parallel, suffix
 from gemmule.sw.decoding.methods.method import DRAFT, Method, Option, Request
 from gemmule.sw.decoding.methods.parallel import Guesses, OnePassDrafter, drafter_of
 from gemmule.sw.decoding.methods.suffix import Texts, texts_of
-from gemmule.sw.decoding.suffixes import Node
 from gemmule.sw.decoding.tree import Tree
 from gemmule.sw.limits import DRAFTS, Range
 

@@ -10,7 +10,7 @@ over all drafts costs those layers their weights once either way, since the last
 
 from __future__ import annotations
 
-from gemmule.sw.decoding.chains import SelfDraft
+from gemmule.sw.decoding.candidates.chains import SelfDraft
 from gemmule.sw.decoding.methods.method import DRAFT, Method, Option, Request
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import DRAFTS, Range

@@ -107,6 +107,7 @@ class Request:
         skipping: finds which of the target's layers are best left out in drafting; None where nobody does.
         int4: the target's int4 copy, whose passes go on in the target's cache; None where there is none.
         datastore: gives the texts of a corpus in the target's tokens; None where there are none.
+        writes: whether there is a datastore of texts that the target wrote.
         chooser: chooses rows of the target's cache for a second one; None where there is none.
         memory: what the method keeps from text to text of a session that are decoded the same way.
         curve: what passes of the target cost; None: nobody knows beforehand.
@@ -125,6 +126,7 @@ class Request:
     skipping: Callable[[], tuple[int, ...]] | None = None
     int4: LoadedModel | None = None
     datastore: Callable[[str], Datastore] | None = None
+    writes: bool = False
     chooser: Chooser | None = None
     memory: dict[str, Any] = field(default_factory=dict)
     curve: CostCurve | None = None
@@ -157,6 +159,7 @@ class Method:
         needs_general: whether the target runs some of its layers, or gives other answers than tokens.
         schedule: what a second cache of the target's holds, in which it drafts, by the method's own options and the
             target's positions; None: there is no such cache.
+        wide: whether it proposes as many candidates as are worth their rows, so that passes of many rows pay.
         scheduled: whether a schedule can say how many tokens a step drafts: those of trees stand in no order in which
             they are accepted.
         verify: how drawn tokens are verified unless said: ``match`` or ``rejection``.
@@ -180,6 +183,7 @@ class Method:
     needs_int4: bool = False
     parts: Callable[[Mapping[str, Any]], tuple[str, ...]] | None = None
     schedule: Callable[[Mapping[str, Any], int], Pruning] | None = None
+    wide: bool = False
     scheduled: bool = True
     verify: str = "match"
     warm: Mapping[str, Any] = field(default_factory=dict)

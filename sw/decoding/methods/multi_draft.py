@@ -8,9 +8,10 @@ each drafter from what became of its earlier candidates. With ``chosen`` a step 
 the papers on bandits.
 
 The bandit takes what has the most expected tokens a cycle. Tokens are learned from the text's own steps, apart for each
-length of the run of last tokens that stood in the text before (:mod:`gemmule.sw.decoding.bandit`). Cycles are those of
-the device: of a pass over as many rows as the drafters have filled, behind the rows that are cached, and of the drafts
-themselves. So a draft model that is worth its passes drafts, and stands aside where the text repeats itself.
+length of the run of last tokens that stood in the text before (:mod:`gemmule.sw.decoding.candidates.bandit`). Cycles
+are those of the device: of a pass over as many rows as the drafters have filled, behind the rows that are cached, and
+of the drafts themselves. So a draft model that is worth its passes drafts, and stands aside where the text repeats
+itself.
 
 A drafter that runs a model drafts as many tokens as pay by its own acceptance (``--draft-lengths cost``). Candidates
 that were drawn all stay in the tree, in front of the others; who drafts is decided before anything is drawn, so
@@ -24,9 +25,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gemmule.sw.decoding.adaptive.acceptance import Acceptance
-from gemmule.sw.decoding.bandit import Bandit
+from gemmule.sw.decoding.candidates.bandit import Bandit
+from gemmule.sw.decoding.candidates.merging import merged, path_of
 from gemmule.sw.decoding.lengths import Constant, Costs, Expected
-from gemmule.sw.decoding.merging import merged, path_of
 from gemmule.sw.decoding.methods.method import DRAFT, Method, Option, Request
 from gemmule.sw.decoding.methods.suffix import Texts
 from gemmule.sw.decoding.paced import Paced

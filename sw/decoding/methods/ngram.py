@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from gemmule.sw.decoding.candidates.suffixes import Suffixes
 from gemmule.sw.decoding.methods.method import Method, Option, Request
 from gemmule.sw.decoding.paced import Paced
-from gemmule.sw.decoding.suffixes import Suffixes
 from gemmule.sw.decoding.tree import Tree
 from gemmule.sw.limits import DRAFTS, Range
 

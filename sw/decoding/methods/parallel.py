@@ -19,7 +19,7 @@ from math import exp
 from typing import TYPE_CHECKING
 
 from gemmule.sw.decoding.adaptive.worth import Worth
-from gemmule.sw.decoding.branches import grow
+from gemmule.sw.decoding.candidates.branches import grow
 from gemmule.sw.decoding.methods.method import DRAFT, Method, Option, Request
 from gemmule.sw.decoding.tree import Drafter, Tree
 from gemmule.sw.errors import InputError
@@ -101,7 +101,7 @@ class OnePassDrafter(Drafter):
 
     @staticmethod
     def behind(guesses: Guesses, depth: int) -> list[tuple[int, float, int]]:
-        """Candidates of a position, as :func:`gemmule.sw.decoding.branches.grow` takes them."""
+        """Candidates of a position, as :func:`gemmule.sw.decoding.candidates.branches.grow` takes them."""
         return [(token, chance, depth + 1) for token, chance in guesses[depth]] if depth < len(guesses) else []
 
     def guesses(self, ids: list[int], budget: int) -> Asking[Guesses]:

@@ -6,47 +6,63 @@ Read from the last token on, the table gives a tree; its shape is fixed, here by
 right (:data:`CHANCES`), and as large as what a pass verifies; or, with ``--recycling-shape cost``, as large as gives
 the most tokens a cycle, by the exact cost of rows. No model but the target runs. With ``--recycling-keep on`` later
 requests begin with the table, so that results depend on the requests before.
+
+The device's top-K takes cycles for every row. With ``--recycling-top 1`` none runs: a token's entries are then the last
+answers behind it, the newest first, each of which the pass gives anyway (:data:`ANSWERS`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from gemmule.sw.decoding.adaptive.shapes import cost_shape
-from gemmule.sw.decoding.branches import grow
+from gemmule.sw.decoding.candidates.branches import grow
 from gemmule.sw.decoding.methods.method import Method, Option, Request
 from gemmule.sw.decoding.tree import Drafter, Tree
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import DRAFTS, Range
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from gemmule.sw.device.costs.cost_curve import CostCurve
     from gemmule.sw.step import Forward, Want
 
-__all__ = ["CHANCES", "METHOD", "OPTIONS", "WARM", "Recycling", "Table", "table_of"]
+__all__ = ["ANSWERS", "CHANCES", "METHOD", "OPTIONS", "WARM", "Recycling", "Table", "table_of"]
 
 CHANCES = (0.5, 0.12, 0.06, 0.04, 0.03, 0.02, 0.015, 0.01)
 """How often the entries of a token's row were what followed."""
+ANSWERS = (0.4, 0.12, 0.06, 0.04)
+"""The same of the last answers behind a token."""
 
 
 class Table:
     """Of each token the likeliest ones behind it."""
 
     def __init__(self, top: int) -> None:
-        self.top = top
+        self.top, self.chances = top, CHANCES if top > 1 else ANSWERS
         self.behind: dict[int, list[int]] = {}
 
-    def take(self, tokens: Iterable[int], likeliest: np.ndarray) -> None:
-        """What stood behind each of the tokens  # int [tokens, top]; of equal tokens the last one's."""
-        self.behind.update(zip(tokens, likeliest.tolist()))
+    def take(self, tokens: Iterable[int], out: Forward, rows: Sequence[int] | None = None) -> None:
+        """The answers behind each of the tokens, which these rows gave, by default the first ones; of equal tokens the
+        last one's count.
+        """
+        for token, row in zip(tokens, range(len(out.argmax)) if rows is None else rows):
+            found = self.likeliest(out, row)
+            before = [] if self.top > 1 else [other for other in self.behind.get(token, ()) if other != found[0]]
+            self.behind[token] = [*found, *before][:len(self.chances)]
+
+    def likeliest(self, out: Forward, row: int) -> list[int]:
+        """What the target said behind a row, the likeliest first."""
+        if self.top == 1:
+            return [out.argmax[row]]
+        assert out.top is not None
+        found: list[int] = out.top.tokens[row].tolist()
+        return found
 
     def follow(self, token: int) -> list[tuple[int, float, int]]:
-        """Candidates behind a token, as :func:`gemmule.sw.decoding.branches.grow` takes them."""
-        return [(found, chance, found) for found, chance in zip(self.behind.get(token, ()), CHANCES)]
+        """Candidates behind a token, as :func:`gemmule.sw.decoding.candidates.branches.grow` takes them."""
+        return [(found, chance, found) for found, chance in zip(self.behind.get(token, ()), self.chances)]
 
 
 class Recycling(Drafter):
@@ -60,17 +76,18 @@ class Recycling(Drafter):
         self.table, self.most, self.prompts, self.paying = table, most, prompts, paying
         self.tree = Tree.chain(0, [])
 
-    def want(self) -> Want:
+    def want(self) -> Want | None:
         from gemmule.sw.step import Want
 
-        return Want(top=self.table.top)
+        return Want(top=self.table.top) if self.table.top > 1 else None
 
     def prompt_want(self) -> Want | None:
-        return self.want() if self.prompts else None
+        from gemmule.sw.step import Want
+
+        return (self.want() or Want()) if self.prompts else None
 
     def read(self, tokens: list[int], out: Forward) -> None:
-        assert out.top is not None
-        self.table.take(tokens, out.top.tokens)
+        self.table.take(tokens, out)
 
     def propose(self, ids: list[int], budget: int) -> Tree:
         most = min(self.most, budget)
@@ -83,10 +100,9 @@ class Recycling(Drafter):
         self.tree = tree
 
     def observe(self, out: Forward, path: list[int], new: list[int]) -> None:
-        assert out.top is not None
-        self.table.take(self.tree.tokens, out.top.tokens)
+        self.table.take(self.tree.tokens, out)
         accepted = path[:len(new)]  # of a token that stood in several branches, what is in the text counts
-        self.table.take([self.tree.tokens[node] for node in accepted], out.top.tokens[accepted])
+        self.table.take([self.tree.tokens[node] for node in accepted], out, accepted)
 
 
 def table_of(request: Request) -> Table:
@@ -115,7 +131,7 @@ def _paying(curve: CostCurve, top: int, most: int, step: int, tokens: int) -> in
 
 OPTIONS = (
     Option(name="--recycling-top", limits=Range(1, len(CHANCES), "tokens"), default=8,
-           help="Entries of a token: the device's largest logits."),
+           help="Entries of a token: the device's largest logits; 1: its last answers, without top-K."),
     Option(name="--recycling-prompts", limits=("on", "off"), default="on",
            help="Whether rows of the prompt fill the table, too, which makes the head run for them."),
     Option(name="--recycling-keep", limits=("off", "on"), default="off",

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gemmule.sw.decoding.branches import grow
+from gemmule.sw.decoding.candidates.branches import grow
 from gemmule.sw.decoding.methods.method import Method, Option, Request
 from gemmule.sw.decoding.tree import Drafter, Tree
 from gemmule.sw.errors import InputError

@@ -12,7 +12,7 @@ pays. ``layerskip`` drafts with the first layers alone.
 
 from __future__ import annotations
 
-from gemmule.sw.decoding.chains import SelfDraft
+from gemmule.sw.decoding.candidates.chains import SelfDraft
 from gemmule.sw.decoding.methods.method import DRAFT, Method, Option, Request
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import DRAFTS, Listed

@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from gemmule.sw.decoding.branches import Branches, grow
+from gemmule.sw.decoding.candidates.branches import Branches, grow
+from gemmule.sw.decoding.candidates.suffixes import Node, Suffixes, Writer
 from gemmule.sw.decoding.methods.method import Method, Option, Request
-from gemmule.sw.decoding.suffixes import Node, Suffixes, Writer
 from gemmule.sw.decoding.tree import Drafter, Tree
 from gemmule.sw.limits import DRAFTS, Decimals, Range
 

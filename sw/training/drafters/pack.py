@@ -13,7 +13,7 @@ from gemmule.compiler.importers.gguf.file import open_gguf
 from gemmule.sw.errors import InputError
 from gemmule.sw.models.gguf_tokenizer import parse_gguf_text, tokenizer_text
 from gemmule.sw.models.published import PUBLISHED, published_file
-from gemmule.sw.prompts.requests import load_requests
+from gemmule.sw.prompts.requests import first_requests
 from gemmule.sw.text.corpus import load_corpus
 from gemmule.sw.text.tokens import parse_tokenizer
 from gemmule.sw.training.drafters.packed import Shape, write_pack
@@ -52,7 +52,7 @@ def pack(name: str, folder: Path, seed: int = 1, parts: int = 3) -> list[Path]:
     stops = [number for number in range(shape.vocab) if tokenizer.decode([number]).rstrip(" \n").endswith((".", "!"))]
     lists = {
         "asked": asked, "instructions": [("passage", tokens(text)) for text in ABOUT_PASSAGES],
-        "requests": [(name, tokens(one.text)) for name, texts in load_requests().items() for one in texts],
+        "requests": [(name, tokens(one.text)) for name, texts in first_requests().items() for one in texts],
         "stops": [("stops", stops)]}
     tensors = ((name, one.dtype, one.shape, data[one.begin:one.end]) for name, one in file.tensors.items())
     return write_pack(folder, shape, tensors, tokens(f"<|im_start|>system\n{SYSTEM}<|im_end|>\n<|im_start|>user\n"),

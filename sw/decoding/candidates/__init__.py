@@ -1,0 +1,1 @@
+"""What followed which tokens, and trees and chains of candidates made of it."""
