@@ -112,8 +112,7 @@ def serve(
     \b
     Examples:
       gemmule serve --rate 400,800 --requests 8 --max-new-tokens 16 --compute interpreter
-      gemmule serve --rate 1600 --requests 8 --method draft --batch 8 --pool 1024 --compute interpreter \
-        --adaptive
+      gemmule serve --rate 1600 --requests 8 --method draft --batch 8 --compute interpreter --adaptive
     """
     methods = values_of("--method", method, lambda name: check_choice("--method", name, tuple(METHODS)))
     if batch < 2:
