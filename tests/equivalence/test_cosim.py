@@ -149,7 +149,8 @@ def test_a_difference_is_told_and_recorded(monkeypatch, tmp_path):
     """What is recorded is that program: the recorder stands in for one whose simulator takes long to build."""
     seen = []
 
-    def record(case, config):
+    def record(case, config, *, path):
+        assert path is None
         seen.append((case.name, config))
         return waveform.Waveform(tmp_path / "a.fst", tmp_path / "a.gtkw")
 
