@@ -57,7 +57,7 @@ REQUESTS = ("code", "chat", "grounded", "rewrite")
 """Categories of prompts of chat models."""
 CORPORA = ("all", "code", "prose", "own")
 """Texts to draft from; the last one is a user's."""
-TARGETS = ("ecp5-85k",)
+TARGETS = ("ecp5-85k", "osu018", "sky130")
 DEFAULT, SMALL = MODELS = ("default", "small")
 """Bundled pairs of target and draft: one worth decoding, and one for RTL runs and quick tests."""
 CONTEXTS = {DEFAULT: 1024, SMALL: 256}

@@ -50,6 +50,8 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
         Folder("hw/device", ("top", "csr", "control", "core", "units", "read_arbiter", "counters", "watchdog")),
         Folder("hw/flow", ("verilog", "combinational", "names", "export", "verilator", "lint", "rtlil", "synth",
                            "floorplan", "route", "paths", "target", "mutate", "cells", "live", "equal", "tools")),
+        Folder("hw/flow/standard", ("library", "macros", "mapped", "slack", "cells", "layout", "spice",
+                                    "characterize")),
         Folder("hw/tb"),
     ),
     "The exact model": (
@@ -99,7 +101,8 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
         Folder("sw", ("cli", "step", "limits", "errors")),
         Folder("sw/commands", ("generate", "bench", "serve", "tree", "report", "import_", "compile_", "run", "prune",
                                "sweep", "study", "info", "disasm", "datastore", "cache")),
-        Folder("sw/commands/rtl", ("cosim", "fuzz", "mutate", "verilog", "synth")),
+        Folder("sw/commands/rtl", ("cosim", "fuzz", "mutate", "verilog", "synth",
+                                    "standard_cells")),
         Folder("sw/commands/runs", ("model", "arch")),
         Folder("sw/commands/shared", ("group", "common", "texts", "method_options", "sampling", "decode", "search",
                                       "earlier")),

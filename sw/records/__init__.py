@@ -13,7 +13,18 @@ from gemmule.sw.records.decoding import Bench, Generate, Prune, TreeShape
 from gemmule.sw.records.record import Record
 from gemmule.sw.records.search import Search
 from gemmule.sw.records.serving import Serve
-from gemmule.sw.records.tools import CacheClear, CacheShow, Cosim, DatastoreOutput, Disasm, Fuzz, Mutate, Synth, Verilog
+from gemmule.sw.records.tools import (
+    CacheClear,
+    CacheShow,
+    Cosim,
+    DatastoreOutput,
+    Disasm,
+    Fuzz,
+    Mutate,
+    Synth,
+    SynthCells,
+    Verilog,
+)
 from gemmule.sw.records.workloads import (
     CompileModel,
     Import,
@@ -32,6 +43,7 @@ RECORDS: dict[str, type[Record]] = {
     "import": Import, "compile": CompileModel,
     "run-gemm": RunGemm, "run-model": RunModel, "run-arch": RunArch, "sweep": SweepOutput, "study": StudyOutput,
     "info": Info, "cosim": Cosim, "fuzz": Fuzz, "mutate": Mutate, "verilog": Verilog, "synth": Synth,
+    "synth-cells": SynthCells,
     "disasm": Disasm, "datastore": DatastoreOutput, "cache-show": CacheShow, "cache-clear": CacheClear,
 }
 """Models by command. A changed name or meaning of a field needs a new version of the schema."""
