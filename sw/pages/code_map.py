@@ -55,6 +55,8 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
         Folder("hw/formal", ("targets", "target", "bench", "prove", "solve", "planted", "faults", "csr", "control",
                              "fetch", "loops", "dispatch", "queue", "issue", "claims", "bursts", "load", "store",
                              "read_arbiter")),
+        Folder("hw/flow/standard", ("library", "macros", "mapped", "slack", "cells", "layout", "spice",
+                                    "characterize")),
         Folder("hw/tb"),
     ),
     "The exact model": (
@@ -107,7 +109,8 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
         Folder("sw", ("cli", "step", "limits", "errors")),
         Folder("sw/commands", ("generate", "bench", "serve", "tree", "report", "import_", "compile_", "run", "prune",
                                "sweep", "study", "info", "disasm", "datastore", "cache")),
-        Folder("sw/commands/rtl", ("cosim", "fuzz", "mutate", "formal", "verilog", "header", "driver", "synth")),
+        Folder("sw/commands/rtl", ("cosim", "fuzz", "mutate", "formal", "verilog", "header", "driver", "synth",
+                                   "standard_cells")),
         Folder("sw/commands/runs", ("model", "arch")),
         Folder("sw/commands/shared", ("group", "common", "texts", "method_options", "sampling", "decode", "search",
                                       "earlier")),

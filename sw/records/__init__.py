@@ -25,6 +25,7 @@ from gemmule.sw.records.tools import (
     Header,
     Mutate,
     Synth,
+    SynthCells,
     Verilog,
 )
 from gemmule.sw.records.workloads import (
@@ -45,8 +46,8 @@ RECORDS: dict[str, type[Record]] = {
     "import": Import, "compile": CompileModel,
     "run-gemm": RunGemm, "run-model": RunModel, "run-arch": RunArch, "sweep": SweepOutput, "study": StudyOutput,
     "info": Info, "cosim": Cosim, "fuzz": Fuzz, "mutate": Mutate, "formal": Formal, "verilog": Verilog,
-    "header": Header, "driver": Driver, "synth": Synth, "disasm": Disasm, "datastore": DatastoreOutput,
-    "cache-show": CacheShow, "cache-clear": CacheClear,
+    "header": Header, "driver": Driver, "synth": Synth, "synth-cells": SynthCells, "disasm": Disasm,
+    "datastore": DatastoreOutput, "cache-show": CacheShow, "cache-clear": CacheClear,
 }
 """Models by command. A changed name or meaning of a field needs a new version of the schema."""
 VERSION = 1

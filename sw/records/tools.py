@@ -208,6 +208,51 @@ class Synth(Record):
     whole: SynthWhole | None = None
 
 
+class CellsArea(BaseModel):
+    """What a unit takes of a library of standard cells."""
+
+    um2: float = Field(description="of standard cells")
+    registers_um2: float = Field(description="of these, flip-flops")
+    cells: int
+    macros_um2: float = Field(description="of memories, by the outside model")
+    macro_bits: int
+    gate_equivalents: int = Field(description="area of cells over that of a NAND2")
+
+
+class CellsPath(BaseModel):
+    """A path from a register, macro or port to another."""
+
+    start: str
+    end: str
+    start_unit: str
+    end_unit: str
+    ends: tuple[str, str] = Field(description="what it begins and ends in: register, macro or port")
+    ns: float = Field(description="the period that it needs: clock to output, cells, setup; no wires")
+    mhz: float
+
+
+class CellsUnit(BaseModel):
+    """A unit or the device in standard cells."""
+
+    total: CellsArea
+    parts: dict[str, CellsArea]
+    nand2_um2: float
+    slowest: CellsPath
+    registers: CellsPath | None = Field(description="the slowest between flip-flops")
+    pairs: list[CellsPath] = Field(description="the slowest path of each of the ten slowest pairs of units")
+
+
+class SynthCells(Record):
+    """`gemmule synth --target` with a library of standard cells: area and delay before layout."""
+
+    configuration: dict[str, Any] = Field(description="all fields of the configuration")
+    target: str
+    library: str = Field(description="process, corner, voltage, temperature")
+    tools: dict[str, str | None]
+    macros: str = Field(description="where the outside model of memories comes from")
+    units: dict[str, CellsUnit]
+
+
 class Disasm(Record):
     """`gemmule disasm`: a listing."""
 

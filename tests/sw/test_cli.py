@@ -12,6 +12,7 @@ from gemmule import __version__
 from gemmule.compiler.kernels.product import DATAFLOWS
 from gemmule.compiler.passes.map import MOST_ROWS
 from gemmule.config import PRESETS
+from gemmule.hw.flow.standard.library import LIBRARIES
 from gemmule.hw.flow.target import TARGETS
 from gemmule.sw import limits
 from gemmule.sw.cli import main
@@ -153,7 +154,7 @@ def test_table_of_commands() -> None:
     assert "run gemm" in commands()
     assert limits.PRESETS == PRESETS
     assert limits.DATAFLOWS == DATAFLOWS
-    assert tuple(TARGETS) == limits.TARGETS
+    assert (*TARGETS, *LIBRARIES) == limits.TARGETS
     for pair in dict.fromkeys(map(limits.resolve_pair, limits.MODELS)):
         assert bundled_pair(pair).positions == limits.CONTEXTS[pair]
     assert limits.DRAFTS.high == limits.ROWS.high - 1 == MOST_ROWS - 1

@@ -1,4 +1,4 @@
-"""``gemmule synth``: area of every unit and of the device on an FPGA, and Fmax after routing."""
+"""``gemmule synth``: area of every unit and of the device, on an FPGA with Fmax after routing or in standard cells."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gemmule.sw.commands.rtl.standard_cells import synthesize_cells
 from gemmule.sw.commands.shared.common import ConfigOption, JsonOption, Output, choice, read_config
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import SEEDS, TARGETS
@@ -34,7 +35,7 @@ def synth(
         "--unit", metavar="UNIT",
         help="One unit alone, 'whole' for the device by unit, or 'all' for every unit alone and the "
              "whole device.")] = "whole",
-    target: Annotated[str, choice("--target", TARGETS, "The FPGA.")] = "ecp5-85k",
+    target: Annotated[str, choice("--target", TARGETS, "An FPGA, or a library of standard cells.")] = "ecp5-85k",
     place: Annotated[bool, typer.Option(
         "--route", help="Also place and route whatever is synthesised, and report Fmax.")] = False,
     seeds: Annotated[int, typer.Option(
@@ -51,23 +52,37 @@ def synth(
 ) -> None:
     """Synthesise the RTL with Yosys and, with --route, place and route it with nextpnr.
 
-    Needs the optional dependencies named synth, or native tools (docs/synthesis.md). Work files are under build/synth.
+    Needs the optional dependencies named synth, or native tools (docs/synthesis.md); standard cells need OpenSTA. Work
+    files are under build/synth.
 
     \b
     Examples:
       gemmule synth --config tiny --unit control
       gemmule synth --config edge --route --json build/synth_edge.json
+      gemmule synth --config tiny --unit matrix --target sky130
     """
     out = Output(json)
     device = read_config(config)
 
     from gemmule.hw.flow import target as parts
+    from gemmule.hw.flow.standard.library import LIBRARIES
     from gemmule.hw.flow.tools import SynthError, Tools
     from gemmule.hw.flow.verilog import TOP, UNITS
 
     names = [name for name in UNITS if name != TOP]
     if unit not in (*names, "all", "whole"):
         raise InputError(f"--unit must be all, whole or one of {', '.join(sorted(names))}, not {unit!r}")
+    if target in LIBRARIES:
+        if place or seeds > 1 or black_box_memories is not None:
+            raise InputError(f"--target {target} is before layout and has macros for memories: leave out --route, "
+                             "--seeds, --black-box-memories and --map-memories")
+        units = [*names, TOP] if unit == "all" else [TOP if unit == "whole" else unit]
+        try:
+            cells = synthesize_cells(out, device, units, LIBRARIES[target], Tools(native), ROOT)
+        except SynthError as error:
+            raise InputError(str(error)) from None
+        out.write("synth-cells", device, {"configuration": device.model_dump(), "target": target} | cells)
+        return
     black_box = device.name == "base" if black_box_memories is None else black_box_memories
     if place and black_box:
         raise InputError("--route needs the memories; add --map-memories")

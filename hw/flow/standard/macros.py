@@ -1,0 +1,125 @@
+"""Memories of a design that become macros of a standard-cell process: which ones, and a Liberty file of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gemmule.hw.flow.standard.library import MacroModel
+
+__all__ = ["LEAST_BITS", "Macro", "liberty_of", "macros_of"]
+
+LEAST_BITS = 2048
+"""Smaller memories are flip-flops, as are memories that are read without a clock."""
+_CELL = re.compile(r"^  cell \$mem_v2 (\S+)\n(.*?)^  end\n", re.MULTILINE | re.DOTALL)
+_NUMBER = re.compile(r"parameter \\(\w+) (?:\d+')?([01]+|\d+)$", re.MULTILINE)
+_PORTS = {"RD_CLK": "RD_PORTS", "RD_EN": "RD_PORTS", "RD_ARST": "RD_PORTS", "RD_SRST": "RD_PORTS",
+          "RD_ADDR": "RD_ADDR", "RD_DATA": "RD_DATA", "WR_CLK": "WR_PORTS", "WR_EN": "WR_DATA",
+          "WR_ADDR": "WR_ADDR", "WR_DATA": "WR_DATA"}
+
+
+@dataclass(frozen=True)
+class Macro:
+    """A memory's shape: ``rows`` of ``width`` bits with ``reads`` and ``writes`` ports."""
+
+    rows: int
+    width: int
+    abits: int
+    reads: int
+    writes: int
+
+    @property
+    def name(self) -> str:
+        return f"macro_{self.rows}x{self.width}_{self.reads}r{self.writes}w"
+
+    @property
+    def bits(self) -> int:
+        return self.rows * self.width
+
+    @property
+    def copies(self) -> int:
+        """Macros with one port of each kind that it takes."""
+        return max(1, self.reads) * max(1, self.writes)
+
+    def widths(self) -> dict[str, int]:
+        """Bits of every port, as Yosys' ``$mem_v2`` has them."""
+        count = {"RD_PORTS": self.reads, "WR_PORTS": self.writes, "RD_ADDR": self.reads * self.abits,
+                 "WR_ADDR": self.writes * self.abits, "RD_DATA": self.reads * self.width,
+                 "WR_DATA": self.writes * self.width}
+        return {port: count[kind] for port, kind in _PORTS.items()}
+
+
+def macros_of(text: str, least_bits: int = LEAST_BITS) -> tuple[str, Sequence[Macro]]:
+    """RTLIL of collected memories in which those of at least ``least_bits`` are cells of their own.
+
+    A memory with a port that is read without a clock stays, and so does one that is never written: a ROM is logic.
+    What a macro reads in the cycle of a write to the same row is left to the macro: bypasses are not counted.
+
+    Returns:
+        The RTLIL, with an empty module for every shape, and the macro of each cell that was replaced.
+    """
+    found: list[Macro] = []
+
+    def replace(cell: re.Match[str]) -> str:
+        values = dict(_NUMBER.findall(cell[2]))
+        macro = Macro(*(int(values[name]) for name in ("SIZE", "WIDTH", "ABITS", "RD_PORTS", "WR_PORTS")))
+        clocked = values["RD_CLK_ENABLE"].count("1") >= macro.reads
+        if macro.bits < least_bits or not macro.writes or not macro.reads or not clocked:
+            return cell[0]
+        found.append(macro)
+        kept = "".join(line + "\n" for line in cell[2].splitlines() if not line.lstrip().startswith("parameter"))
+        return f"  cell \\{macro.name} {cell[1]}\n{kept}  end\n"
+
+    changed = _CELL.sub(replace, text)
+    modules = []
+    for macro in dict.fromkeys(found):
+        wires = "".join(
+            f"  wire width {width} {'output' if port == 'RD_DATA' else 'input'} {place} \\{port}\n"
+            for place, (port, width) in enumerate(macro.widths().items(), 1))
+        modules.append(f"attribute \\blackbox 1\nmodule \\{macro.name}\n{wires}end\n")
+    return changed + "".join(modules), found
+
+
+def liberty_of(macros: Sequence[Macro], model: MacroModel) -> str:
+    """A Liberty file with one cell a shape: area, setup of every input, clock to output."""
+    shapes = dict.fromkeys(macros)
+    widths = sorted({width for macro in shapes for width in macro.widths().values()})
+    types = "".join(f"""  type (bus_{width}) {{
+    base_type : array; data_type : bit; bit_width : {width}; bit_from : {width - 1}; bit_to : 0; downto : true;
+  }}
+""" for width in widths)
+    return f"""library (macros) {{
+  delay_model : table_lookup; time_unit : "1ns"; voltage_unit : "1V"; current_unit : "1uA";
+  pulling_resistance_unit : "1kohm"; leakage_power_unit : "1nW"; capacitive_load_unit (1, pf);
+  slew_lower_threshold_pct_rise : 20; slew_upper_threshold_pct_rise : 80;
+  slew_lower_threshold_pct_fall : 20; slew_upper_threshold_pct_fall : 80;
+  input_threshold_pct_rise : 50; input_threshold_pct_fall : 50;
+  output_threshold_pct_rise : 50; output_threshold_pct_fall : 50;
+{types}{"".join(_cell(macro, model) for macro in shapes)}}}
+"""
+
+
+def _cell(macro: Macro, model: MacroModel) -> str:
+    groups = []
+    for port, width in macro.widths().items():
+        clock = f"{port[:2]}_CLK" + ("[0]" if macro.widths()[f"{port[:2]}_CLK"] > 1 else "")
+        output = port == "RD_DATA"
+        pin = [f"direction : {'output' if output else 'input'};", *([] if output else ["capacitance : 0.01;"])]
+        if port.endswith("_CLK"):
+            pin.append("clock : true;")
+        elif output:
+            pin.append(f'timing () {{ related_pin : "{clock}"; timing_type : rising_edge;'
+                       + _scalars(model.access_ns, "cell_rise", "cell_fall")
+                       + _scalars(0.1, "rise_transition", "fall_transition") + " }")
+        else:
+            pin.append(f'timing () {{ related_pin : "{clock}"; timing_type : setup_rising;'
+                       + _scalars(model.setup_ns, "rise_constraint", "fall_constraint") + " }")
+        group = f"bus ({port}) {{ bus_type : bus_{width};" if width > 1 else f"pin ({port}) {{"
+        groups.append(f"    {group} {' '.join(pin)} }}\n")
+    area = model.area(macro.bits, macro.copies)
+    return f"  cell ({macro.name}) {{\n    area : {area:.0f};\n    is_macro_cell : true;\n{''.join(groups)}  }}\n"
+
+
+def _scalars(value: float, *names: str) -> str:
+    return "".join(f' {name} (scalar) {{ values ("{value:.3f}"); }}' for name in names)
