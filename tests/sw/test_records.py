@@ -69,7 +69,8 @@ def read(command: str) -> dict[str, Any]:
 def test_every_command_has_a_schema() -> None:
     names = {name.replace(" ", "-") for name, command in commands().items()
              if any("--json" in parameter.opts for parameter in command.params)}
-    assert names | {"search"} == set(RECORDS)  # that of generate with --beams or --best-of
+    # Those of generate with --beams or --best-of, and of synth with standard cells.
+    assert names | {"search", "synth-cells"} == set(RECORDS)
     assert {path.stem for path in SCHEMAS.iterdir()} == set(RECORDS)
     for name in RECORDS:
         schema = read(name)
