@@ -50,7 +50,7 @@ def texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_every_folder_is_here():
     """Those of the house, one file each at the least; the testbench's folder holds the SystemVerilog."""
     assert {path.name for path in HARDWARE} == {
-        "command", "device", "flow", "matrix", "memory", "move", "select", "tb", "vector"}
+        "command", "device", "flow", "formal", "matrix", "memory", "move", "select", "standard", "tb", "vector"}
     seen = {path.parent.relative_to(ROOT.parent) for path in rtl_sources()}
     assert seen == set(FOLDERS)
 
@@ -84,7 +84,7 @@ def test_sources_that_leave_the_text_as_it_is_keep_the_simulator(tree: Path, tex
     assert verilog_path(TINY) == first
     assert len(texts) == 3
 
-    def compiled(sources, top, parameters, macros, flags, folder, log, *, waves):
+    def compiled(sources, top, parameters, macros, flags, folder, log, *, waves, host):
         (folder / top).touch(0o777)
 
     monkeypatch.setattr("gemmule.sim.rtl.build.verilate", compiled)
