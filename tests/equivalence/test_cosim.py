@@ -166,7 +166,7 @@ def test_a_difference_leaves_a_waveform(monkeypatch, tmp_path):
     answer = differing(monkeypatch)
     path, layout = tmp_path / "waves" / "tiny-gemm-5x6x7-0.fst", tmp_path / "waves" / "tiny-gemm-5x6x7-0.gtkw"
     assert f"waveform: {path}\nlayout: {layout}\nto open: gtkwave {path} {layout}\n" in answer.output
-    assert sorted(path.parent.iterdir()) == [path, layout]
+    assert sorted(path.parent.iterdir()) == [path, layout, path.with_suffix(".json.gz")]
     cycles = int(re.search(r"RTL ([\d,]+);", answer.output)[1].replace(",", ""))
     check_waveform(path, layout, cycles)
 
