@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -277,11 +277,12 @@ def test_a_drafter_is_told_which_tree_was_verified() -> None:
     assert isinstance(inner, Recycling)
 
     class Checked(Table):
-        def take(self, tokens: Sequence[int], likeliest: np.ndarray) -> None:  # type: ignore[override]
+        def take(self, tokens: Iterable[int], out: Forward, rows: Sequence[int] | None = None) -> None:
             tokens = list(tokens)
-            assert len(tokens) == len(likeliest), "an answer for each node, and no other"
+            if rows is None:
+                assert len(tokens) == len(out.argmax), "an answer for each node, and no other"
             trees.append(drafter.tree)
-            super().take(tokens, likeliest)
+            super().take(tokens, out, rows)
 
     inner.table = Checked(8)
     assert talk.turn(PROMPTS[0], 40).tokens == plain(tuple(PROMPTS[0]), 40, "greedy", "sinks").tokens
