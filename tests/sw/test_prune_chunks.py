@@ -64,8 +64,8 @@ def test_rows_of_a_schedule() -> None:
     """In whole chunks between the first and the newest ones."""
     assert [CHUNKS.rows(cached) for cached in (40, 41, 100, 250)] == [40, 33, 36, 98]
     assert all((cached - CHUNKS.rows(cached)) % 8 == 0 for cached in range(1, 300))
-    assert CHUNKS.always == (10, 16, 8)
-    assert replace(CHUNKS, score="attention").always == (10, 16, 0)
+    assert CHUNKS.always == (10, 16, 8, 0)
+    assert replace(CHUNKS, score="attention").always == (10, 16, 0, 0)
 
 
 def test_more_rows_than_the_device_has_keys() -> None:

@@ -90,7 +90,7 @@ def test_best_and_pareto() -> None:
 
 @pytest.mark.parametrize(("options", "message"), [
     (("--keep", "2.0"), "keep must be a share above 0"), (("--keep", "many"), "--keep must be numbers"),
-    (("--score", "magic"), "--score must be one of attention, none"),
+    (("--score", "magic"), "--score must be one of attention, heavy, none, pages"),
     (("--every", "0"), "every must be a whole number"),
     (("--window", "100000"), "--window must be at most 1024 tokens"), (("--figure", "a.txt"), "--figure must end in"),
     (("--first", "20"), "whole must be at least first [+] last"),
