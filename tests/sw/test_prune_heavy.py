@@ -157,7 +157,7 @@ def test_chooses_other_rows() -> None:
     ("keep: 0.5\nscore: heavy\nlast: 16", "last must be at least every - 1 = 31 rows with score: heavy, not 16"),
     ("keep: 0.5\nscore: heavy\nfour: 0.5", "four goes with score: attention"),
     ("keep: 0.5\nscore: heavy\nprogressive: 0.1", "progressive goes with score: attention"),
-    ("keep: 0.5\nscore: heavy\npage: 8", "page is of score: pages alone")])
+    ("keep: 0.5\nscore: heavy\npage: 8", "page is of score: pages and chunks alone")])
 def test_bad_schedules(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "bad.yaml"
     file.write_text(text)
