@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.rtl, pytest.mark.slow]
 BASE = load_config("base")
 
 
+@pytest.mark.long  # tests/sw/test_methods_rtl.py decodes by every method
 @pytest.mark.parametrize("asked", some([{"draft": 2}, {"draft": 4, "ar": 2}]))
 def test_decoding_has_equal_tokens_and_equal_cycles(asked: dict[str, int]) -> None:
     prompt = encode("class Stack:\n")

@@ -60,6 +60,7 @@ def _check(found: dict[str, Any], count: int) -> None:
         assert part["different_caches"] == 0
 
 
+@pytest.mark.long
 def test_together_and_alone(models: Models, prompts: list[list[int]]) -> None:
     """Equal texts and caches, and the very same steps whoever is in the same pass."""
     together = compare(models, prompts, NEW, GREEDY)
