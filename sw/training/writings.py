@@ -49,7 +49,8 @@ class Writer:
 
         self.torch, path = torch, published_file("smollm2")
         model: Any = transformers.AutoModelForCausalLM.from_pretrained(
-            str(path.parent), gguf_file=path.name, dtype=torch.float32).to(torch.bfloat16).eval()
+            str(path.parent), gguf_file=path.name, dtype=torch.float32)
+        model = model.to(torch.bfloat16).eval()
         self.model, self.layers, self.batch = model, list(model.model.layers), batch
         keys, width = model.config.num_key_value_heads, model.config.head_dim
         self.heads, self.kv_heads, self.width = model.config.num_attention_heads, keys, width

@@ -87,7 +87,8 @@ class Chooser(Recycling):
 
     def propose(self, ids: list[int], budget: int) -> Tree:
         runs: Runs = tuple(reversed(self.texts.places(ids)))
-        most, stored = min(self.most, budget), ()
+        most = min(self.most, budget)
+        stored: tuple[Places, ...] = ()
         if self.both:
             self.common = {token: COMMON * share for token, share in self.texts.own.root.likely()[:WIDEST]}
             follow = self._mixed
@@ -169,10 +170,10 @@ def _make(request: Request) -> Chooser:
     return Chooser(request.lengths.most(), texts_of(request), table_of(request),
                    prompts=options["recycling_prompts"] == "on", least_match=options["chooser_min_match"],
                    both=both, stored=stored, worth=Worth(request.host.launch_cycles, request.host.step_cycles)
-                   if both and request.curve else None, costs=request.curve and request.curve.row_costs)
+                   if both and request.curve else None, costs=request.curve.row_costs if request.curve else None)
 
 
-OWN_DEFAULTS = {"recycling_prompts": "off", "recycling_top": 1}
+OWN_DEFAULTS: dict[str, float | str] = {"recycling_prompts": "off", "recycling_top": 1}
 """Of the table's options."""
 
 METHOD = Method(
