@@ -5,7 +5,8 @@
 The model makes up what a user says, drawn at temperature 1 behind the head of a conversation, and answers it greedily.
 Six of ten begin as the requests of people do (:data:`OPENINGS`), the others as it likes. Nothing is trained, no request
 of ``sw/prompts`` is read. It runs in bfloat16 by torch, many texts at a time, so another machine writes other texts;
-the file that is kept is one run's. Needs torch, transformers, accelerate and gguf (the extra ``parity``).
+the file that is kept is one run's, by a forerunner of this program. Needs torch, transformers, accelerate and gguf (the
+extra ``parity``).
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gemmule.sw.decoding.adaptive.worth import Worth
 from gemmule.sw.decoding.candidates.branches import grow
@@ -173,7 +173,7 @@ def _make(request: Request) -> Chooser:
                    if both and request.curve else None, costs=request.curve.row_costs if request.curve else None)
 
 
-OWN_DEFAULTS: dict[str, Any] = {"recycling_prompts": "off", "recycling_top": 1}
+OWN_DEFAULTS: dict[str, float | str] = {"recycling_prompts": "off", "recycling_top": 1}
 """Of the table's options."""
 
 METHOD = Method(
