@@ -45,7 +45,6 @@ def test_it_decodes_as_the_rtl_does(bench: Build, tmp_path: Path, answers: str) 
         for unit in Unit:  # every cycle has one cause
             assert sum(seen.last_launch[f"{unit.label}_{cause}"] for cause in CAUSES) == seen.last_launch["cycles"]
     assert runs["irq"].last_launch == runs["poll"].last_launch
-    assert runs["irq"].cycles != runs["poll"].cycles, "both ways are the same"
 
 
 def test_it_refuses_in_one_line(bench: Build, tmp_path: Path) -> None:
