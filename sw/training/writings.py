@@ -39,6 +39,7 @@ OPENED = 0.6
 ASKED, ANSWERED, POSITIONS = 90, 128, 272
 """Tokens of a request and of an answer at most, and of both with what the template puts around them."""
 MARK = "XXXX"
+"""Stands for a request where the chat template is taken apart."""
 
 
 class Writer:

@@ -52,7 +52,6 @@ class Library:
     nand2: the cell of one gate equivalent.
     driver: cell that drives inputs; outputs have ``load_pf``.
     ties: cell and pin for constant ones, and for constant zeros; none: constants stay constants.
-    dont_use: cells that mapping leaves out.
     target_ns: delay that mapping aims at.
     macros: its memories.
     """
@@ -65,7 +64,6 @@ class Library:
     load_pf: float
     macros: MacroModel
     ties: tuple[tuple[str, str], tuple[str, str]] | None = None
-    dont_use: tuple[str, ...] = ()
     target_ns: float = 4.0
 
     def there(self) -> Path:
@@ -94,7 +92,7 @@ LIBRARIES: Mapping[str, Library] = {
     "sky130": Library(
         title="SkyWater 130 nm (sky130_fd_sc_hd), typical, 1.8 V, 25 C, characterised here",
         liberty=Path(__file__).with_name("sky130.lib"),
-        install="make it with python -m gemmule.hw.flow.standard.characterize",
+        install="make cells makes it",
         nand2="sky130_fd_sc_hd__nand2_1", driver="sky130_fd_sc_hd__buf_2", load_pf=0.033,
         ties=(("sky130_fd_sc_hd__conb_1", "HI"), ("sky130_fd_sc_hd__conb_1", "LO")),
         macros=_OPENRAM),

@@ -81,14 +81,13 @@ def collect_script(text: str, unit: str) -> str:
 def map_script(unit: str, library: Library) -> str:
     """The Yosys script from there to the netlist."""
     lib, aim = library.there(), round(library.target_ns * 1000)
-    unused = "".join(f" -dont_use {cell}" for cell in library.dont_use)
     ties = [] if library.ties is None else [
         f"hilomap -hicell {' '.join(library.ties[0])} -locell {' '.join(library.ties[1])}"]
     return "\n".join([
         "read_rtlil macros.il", f"hierarchy -top {unit}", "memory_map", "opt -full", "techmap", "opt", "flatten",
         "opt -full", "setattr -unset init w:*", "dfflegalize -cell $_DFF_P_ x", "techmap", "opt -fast",
-        f"dfflibmap -liberty {lib}{unused}", "opt",
-        f"abc -liberty {lib}{unused} -constr constraints -D {aim} -script abc.script", *ties,
+        f"dfflibmap -liberty {lib}", "opt",
+        f"abc -liberty {lib} -constr constraints -D {aim} -script abc.script", *ties,
         "opt_clean -purge", f"tee -q -o stat.json stat -json -liberty {lib}",
         # OpenSTA reads no assignments to parts of nets, and ports of modules have such: it gets one flat module.
         "setattr -mod -unset keep_hierarchy *", "flatten", "splitnets", "opt_clean -purge",

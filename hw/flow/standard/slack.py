@@ -53,8 +53,6 @@ class Slack:
     """The slowest that begins and ends in flip-flops: none goes through a macro's outside model."""
     pairs: Sequence[CellPath]
     """The slowest path of each of the ten slowest pairs of units."""
-    report: str
-    """The slowest path cell by cell, as the tool writes it."""
 
 
 def version() -> str | None:
@@ -126,5 +124,4 @@ def slack_of(mapped: Mapped) -> Slack:
     for path in paths:
         pairs.setdefault((path.start_unit, path.end_unit, *path.ends), path)
     registers = [path for path in paths if path.ends == ("register", "register")]
-    return Slack(paths[0], registers[0] if registers else None, tuple(pairs.values())[:PAIRS],
-                 (mapped.folder / "slowest.txt").read_text())
+    return Slack(paths[0], registers[0] if registers else None, tuple(pairs.values())[:PAIRS])
