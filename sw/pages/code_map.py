@@ -56,7 +56,7 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
                              "fetch", "loops", "dispatch", "queue", "issue", "claims", "bursts", "load", "store",
                              "read_arbiter")),
         Folder("hw/flow/standard", ("library", "macros", "mapped", "slack", "cells", "layout", "spice",
-                                    "characterize")),
+                                    "measure", "characterize")),
         Folder("hw/tb"),
     ),
     "The exact model": (
