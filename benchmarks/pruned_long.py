@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import console, run_part, show
-from benchmarks.pruning import HEAVY, LENGTH, OBSERVED, SCHEDULES, HeavyHitters, windows
+from benchmarks.pruning import HEAVY, LENGTH, OBSERVED, SCHEDULES, windows
 from benchmarks.smollm2.model import model_path
 from gemmule.compiler.files.model_file import load_model
-from gemmule.sw.device.chosen import InterpretedChooser
 from gemmule.sw.kv.pruning import Pruning
 from gemmule.sw.workloads.pruned import losses
 
@@ -44,8 +43,7 @@ def quality(record: Record, save: Callable[[], None]) -> None:
             for kind, some in texts.items():
                 if any((row["schedule"], row["kind"], row["window"]) == (name, kind, number) for row in rows):
                     continue
-                found = losses(network, some[number], schedule, OBSERVED,
-                               HeavyHitters if name in HEAVY else InterpretedChooser)
+                found = losses(network, some[number], schedule, OBSERVED)
                 rows.append({"schedule": name, "kind": kind, "window": number, "rows_seen": found.seen,
                              "dropped_probability": found.dropped if schedule else 0.0,
                              "nats": [float(found.nats[first:end].mean()) for first, end in RANGES]})

@@ -8,10 +8,10 @@
 interpreter with the device's choices (tests/sw/test_pruning.py), over that of the same integers with the whole cache;
 of all positions, and of those from 512 on. The schedules that select at fixed positions were chosen before any was
 measured; of pages, size and representative were chosen on these windows, by half and a quarter of the rows.
-``unseen``: other windows of 1,024 tokens, then of 2,048 (hours), measured once with what had been chosen. *Pooled* ones
-are not the device's: the importance of a row is the largest of its neighbours', as in SnapKV. ``cycles``: a pass of one
-row behind contexts up to 8,000 positions on `base` with memories for lists of that length, timing alone, and the share
-of a selection that each token pays. Finished rows are kept in --out and not run again.
+``unseen``: other windows, measured once with what had been chosen (of 2,048 tokens: `benchmarks.pruned_long`).
+*Pooled* ones are not the device's: the importance of a row is the largest of its neighbours', as in SnapKV. ``cycles``:
+a pass of one row behind contexts up to 8,000 positions on `base` with memories for lists of that length, timing alone,
+and the share of a selection that each token pays. Finished rows are kept in --out and not run again.
 """
 
 from __future__ import annotations
@@ -121,20 +121,19 @@ def quality(record: Record, save: Callable[[], None]) -> None:
 def unseen(record: Record, save: Callable[[], None]) -> None:
     """Fill ``record``: schedules on windows that played no part in choosing anything."""
     network, rows = load_model(model_path("int8")).network, record.setdefault("unseen", [])
-    for length in (LENGTH, 2 * LENGTH):
-        if all(any((row["schedule"], row["length"]) == (name, length) for row in rows) for name in UNSEEN):
+    texts = windows(LENGTH, unseen=True)
+    dense = {kind: [losses(network, window, None, OBSERVED).nats for window in some]
+             for kind, some in texts.items()}
+    for name in UNSEEN:
+        if any(row["schedule"] == name for row in rows):
             continue
-        texts = windows(length, unseen=True)
-        dense = {kind: [losses(network, window, None, OBSERVED).nats for window in some]
-                 for kind, some in texts.items()}
-        for name in UNSEEN:
-            worse = {kind: [losses(network, window, SCHEDULES[name], OBSERVED).nats - before
-                            for window, before in zip(some, dense[kind], strict=True)] for kind, some in texts.items()}
-            every = [part for parts in worse.values() for part in parts]
-            rows.append({"schedule": name, "length": length, "perplexity": _more(every),
-                         f"from_{HALF}": _more([part[HALF:] for part in every]),
-                         **{kind: _more(parts) for kind, parts in worse.items()}})
-            save()
+        worse = {kind: [losses(network, window, SCHEDULES[name], OBSERVED).nats - before
+                        for window, before in zip(some, dense[kind], strict=True)] for kind, some in texts.items()}
+        every = [part for parts in worse.values() for part in parts]
+        rows.append({"schedule": name, "length": LENGTH, "perplexity": _more(every),
+                     f"from_{HALF}": _more([part[HALF:] for part in every]),
+                     **{kind: _more(parts) for kind, parts in worse.items()}})
+        save()
     show("perplexity over that of the whole cache, windows that nothing was chosen on", rows)
 
 

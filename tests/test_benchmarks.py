@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import runpy
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,6 +17,14 @@ ROOT = Path(__file__).resolve().parents[1]
 def benchmark(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     return importlib.import_module(name)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "benchmarks").rglob("*.py")), ids=lambda path: path.stem)
+def test_imports(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is there with what it imports of others, whether run as a script or as a module."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    monkeypatch.syspath_prepend(str(ROOT))
+    runpy.run_path(str(path), run_name="imported")
 
 
 def test_committed_speed_ups_are_those_of_their_rows(monkeypatch: pytest.MonkeyPatch) -> None:
