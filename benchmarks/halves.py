@@ -31,9 +31,9 @@ from gemmule import numerics
 from gemmule.compiler.files.model_file import load_model
 from gemmule.compiler.ir import Attention, IntegerInterpreter, Network
 from gemmule.compiler.ir.cache import Attended
-from gemmule.compiler.ir.integer_interpreter import exact_matmul
 from gemmule.config import Config, load_config
 from gemmule.numerics.online import prefixed_softmax
+from gemmule.numerics.products import exact_matmul
 from gemmule.sw.kv.pruning import Pruning
 from gemmule.sw.models.pair import Placed
 from gemmule.sw.workloads.pruned import losses

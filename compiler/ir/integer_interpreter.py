@@ -36,9 +36,10 @@ from gemmule.compiler.ir.products import FEW_ROWS, few_rows
 from gemmule.compiler.ir.rows import Rows
 from gemmule.numerics.ibert import i_gelu_unit
 from gemmule.numerics.online import online_softmax, prefixed_softmax
+from gemmule.numerics.products import exact_matmul, largest_of
 from gemmule.numerics.softmax import octave_max
 
-__all__ = ["ROPE_SHIFT", "IntegerInterpreter", "exact_matmul", "int4_weights"]
+__all__ = ["ROPE_SHIFT", "IntegerInterpreter", "int4_weights"]
 
 ROPE_SHIFT = 21
 """Fraction bits of an angle (14), and those that q and k carry before the rotation rounds them away (7)."""
@@ -46,39 +47,10 @@ MOST_SCORES = 1 << 18
 """Scores that are held at a time."""
 MOST_PRODUCTS = 1 << 21
 """Results of a linear that are requantised at a time."""
-EXACT = 1 << 24
-"""Integers below this are exact as float32."""
-LEAST_PIECE = 256
-"""Depth of a piece of a product that pays in float32."""
 NUMPY = {DType.INT8: np.int8, DType.INT16: np.int16, DType.INT32: np.int32}
 Weighing = Callable[[np.ndarray], np.ndarray]
 """What 16-bit probabilities count for importance."""
 BITS = {DType.INT8: 8, DType.INT16: 16, DType.INT32: 32}
-
-
-def exact_matmul(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """``a @ b`` of integers through BLAS, int64; sums must stay below 2**53."""
-    return _matmul(a, b, _largest(b))
-
-
-def _largest(x: np.ndarray) -> float:
-    return max(float(x.max(initial=0)), -float(x.min(initial=0)))
-
-
-def _matmul(a: np.ndarray, b: np.ndarray, largest: float) -> np.ndarray:
-    """:func:`exact_matmul` with ``b`` of any type, whose largest number is known.
-
-    In pieces of the depth whose sums are exact in float32; where such pieces are short, in float64.
-    """
-    depth, most = a.shape[-1], max(1.0, _largest(a) * largest)
-    piece = int((EXACT - 1) / most)
-    if piece < min(depth, LEAST_PIECE):
-        return (a.astype(np.float64) @ b.astype(np.float64)).astype(np.int64)
-    a, b = a.astype(np.float32), b.astype(np.float32, copy=False)
-    found = (a[..., :piece] @ b[..., :piece, :]).astype(np.int64)
-    for at in range(piece, depth, piece):
-        found += (a[..., at:at + piece] @ b[..., at:at + piece, :]).astype(np.int64)
-    return found
 
 
 def int4_weights(packed: np.ndarray, depth: int) -> np.ndarray:
@@ -272,13 +244,13 @@ class IntegerInterpreter:
             x = x >> 8 if node.plane is Plane.HIGH else x & 255
         weight = self._weights(node)
         wide = weight.T.astype(np.float32) if len(x) > FEW_ROWS else weight
-        largest = _largest(weight) if len(x) > FEW_ROWS else 0.0
+        largest = largest_of(weight) if len(x) > FEW_ROWS else 0.0
         mult, shift = (self._tensor(node, role) for role in ("mult", "shift"))
         bias = self._tensor(node, "bias") if node.bias else 0
         found = np.empty((len(x), node.columns), dtype=NUMPY[node.type.dtype])
         step = max(1, MOST_PRODUCTS // node.columns)
         for some in (slice(first, first + step) for first in range(0, len(x), step)):
-            products = _matmul(x[some], wide, largest) if len(x) > FEW_ROWS else few_rows(x[some], weight)
+            products = exact_matmul(x[some], wide, largest) if len(x) > FEW_ROWS else few_rows(x[some], weight)
             acc = (products + bias).astype(np.int32)  # wraps
             found[some] = numerics.saturate(numerics.requant(acc, mult, shift), BITS[node.type.dtype])
         return found

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from .fixed import rshr
+from .products import exact_matmul
 from .softmax import EMPTY, kept_sum, octave_max, row_probabilities, softmax_reciprocal
 
 __all__ = ["Met", "online_softmax", "prefixed_softmax", "rescale"]
@@ -40,11 +41,11 @@ def prefixed_softmax(t: np.ndarray, v: np.ndarray, mask: np.ndarray, first: int,
     octave, _ = octave_max(t[:, first:], mask[:, first:])
     probabilities, total = row_probabilities(t[:, first:], octave, mask[:, first:], kind=kind)
     kept = met(probabilities) if met else probabilities
-    context = kept @ v[first:].astype(np.int64)
+    context = exact_matmul(kept, v[first:])
     octave, rise = octave_max(t[:, :first], mask[:, :first], octave)
     probabilities, total = row_probabilities(t[:, :first], octave, mask[:, :first], before=rescale(total, rise),
                                              kind=kind)
-    context = rescale(context, rise[:, None]) + probabilities @ v[:first].astype(np.int64)
+    context = rescale(context, rise[:, None]) + exact_matmul(probabilities, v[:first])
     if not whole_sum:
         total = rescale(kept_sum(kept), rise) + kept_sum(probabilities)
     return context, *softmax_reciprocal(total)
@@ -66,5 +67,5 @@ def online_softmax(t: np.ndarray, v: np.ndarray, mask: np.ndarray, block: int, *
         piece, seen = t[:, at:at + block], mask[:, at:at + block]
         octave, rise = octave_max(piece, seen, octave)
         probabilities, total = row_probabilities(piece, octave, seen, before=rescale(total, rise), kind=kind)
-        context = rescale(context, rise[:, None]) + probabilities @ v[at:at + block].astype(np.int64)
+        context = rescale(context, rise[:, None]) + exact_matmul(probabilities, v[at:at + block])
     return context, *softmax_reciprocal(total)
