@@ -22,7 +22,7 @@ from gemmule.compiler.files.model_file import load_model
 from gemmule.sw.kv.pruning import Pruning
 from gemmule.sw.workloads.pruned import losses
 
-__all__ = ["NAMES", "RANGES", "rise", "summary"]
+__all__ = ["DENSE", "NAMES", "RANGES", "rise", "summary"]
 
 DENSE = "whole cache"
 CHOSEN: dict[str, Pruning | None] = {DENSE: None} | {name: SCHEDULES[name] for name in (

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks import pruned_long
 from benchmarks.pruned_tasks import NAMES, summary
 from gemmule.sw.reports.markdown import fill_page, table, wrapped
 
@@ -41,6 +42,17 @@ def unseen() -> str:
              *(f"{row[name]:+.1%}" for name in ("perplexity", "from_512", "prose", "code")))
             for row in _load()["unseen"]]
     return table(("tokens", "schedule", "perplexity", "from position 512", "prose", "code"), rows)
+
+
+def longer() -> str:
+    """By schedule, behind 2,048 positions."""
+    rows = _load("pruned_long")["quality"]
+    found = [pruned_long.summary(rows, name) for name in pruned_long.NAMES
+             if name != pruned_long.DENSE and any(row["schedule"] == name for row in rows)]
+    ranges = [f"{first} to {end - 1}" for first, end in pruned_long.RANGES]
+    return table(("schedule", "windows", "rows seen", "perplexity", *ranges, "prose", "code"),
+                 [(row["schedule"], row["windows"], f"{row['rows_seen']:.0%}",
+                   *(f"{row[name]:+.1%}" for name in ("perplexity", *ranges, "prose", "code"))) for row in found])
 
 
 def cycles() -> str:
@@ -121,7 +133,7 @@ def draw(path: Path) -> None:
 
 
 PARTS: dict[str, Callable[[], str]] = {part.__name__: part for part in (
-    quality, unseen, cycles, values, value_cycles, needle, summaries)}
+    quality, unseen, longer, cycles, values, value_cycles, needle, summaries)}
 """What stands between ``<!-- name -->`` and ``<!-- end -->``."""
 
 
