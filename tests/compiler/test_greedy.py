@@ -103,14 +103,14 @@ def test_block_by_block() -> None:
 
 @pytest.mark.rtl
 def test_on_rtl() -> None:
-    """Eight tokens of the bundled draft: every byte and every cycle."""
+    """Three tokens of the bundled draft: every byte and every cycle."""
     network = bundled_model("draft").network
     loop = compile_greedy(network, EDGE)
     model = Simulator(EDGE, dram_bytes=loop.size)
     with RtlDevice(EDGE) as rtl:
-        report = cosim(looped(loop, filled(loop, network, 2), 77, 40, 8), model, rtl)
+        report = cosim(looped(loop, filled(loop, network, 2), 77, 40, 3), model, rtl)
         assert report.ok, report.text
-        assert loop.read_tokens(rtl.read_dram, 8) == loop.read_tokens(model.read_dram, 8)
+        assert loop.read_tokens(rtl.read_dram, 3) == loop.read_tokens(model.read_dram, 3)
 
 
 def test_steps_out_of_range() -> None:
