@@ -28,7 +28,7 @@ def _unhurried(path: Path, what: str = "") -> Iterator[None]:
 
 
 LONGEST = (
-    "cocotb/test_benches", "equivalence/test_base", "compiler/test_compile", "hw/vector/test_vector",
+    "cocotb/test_benches", "compiler/test_compile", "hw/vector/test_vector",
     "equivalence/test_mutants", "compiler/test_greedy", "compiler/test_published", "equivalence/test_planted",
     "compiler/test_wide_vocab", "equivalence/test_cosim", "equivalence/test_bus", "hw/vector/test_softmax",
     "hw/matrix/test_matrix", "hw/vector/test_store", "hw/vector/test_norm", "hw/device/test_bus_faults",
