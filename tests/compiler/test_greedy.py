@@ -105,7 +105,7 @@ def test_block_by_block() -> None:
 def test_on_rtl() -> None:
     """Three tokens of the bundled draft: every byte and every cycle."""
     network = bundled_model("draft").network
-    loop = compile_greedy(network, EDGE)
+    loop = compile_greedy(network, EDGE, effort=1)
     model = Simulator(EDGE, dram_bytes=loop.size)
     with RtlDevice(EDGE) as rtl:
         report = cosim(looped(loop, filled(loop, network, 2), 77, 40, 3), model, rtl)
