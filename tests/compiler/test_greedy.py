@@ -66,10 +66,11 @@ def looped(loop: GreedyLoop, dram: np.ndarray, token: int, position: int, steps:
     return loop.launch("loop", dram, step.registers)
 
 
-@pytest.mark.parametrize("config", some([BASE, EDGE]), ids=lambda config: config.name)
-def test_eight_steps_of_the_bundled_draft(config: Config) -> None:
+@pytest.mark.parametrize(("config", "effort"), some([(BASE, 1), (EDGE, 4)]),
+                         ids=lambda value: getattr(value, "name", str(value)))
+def test_eight_steps_of_the_bundled_draft(config: Config, effort: int) -> None:
     network = bundled_model("draft").network
-    loop = compile_greedy(network, config)
+    loop = compile_greedy(network, config, effort=effort)
     for seed, position in enumerate((0, 37, loop.max_positions - 8)):
         together, apart = compare(loop, filled(loop, network, seed), 77 + seed, position, 8)
         assert together <= apart
