@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 
 __all__ = [
     "COMPARISON_OPS", "CONTROL", "EXCLUSIVE_LOADS", "EXPONENTIALS", "ISSUE_PRIORITY", "OPERATIONS", "SOFTMAX_OPS",
@@ -272,9 +273,24 @@ class Operation:
         """``load``, ``vector.rope``."""
         return f"{self.unit.label}.{self.name}" if self.name else self.unit.label
 
+    @cached_property
+    def known(self) -> int:
+        """The bits of all flags."""
+        return _bits(*self.flags)
+
+    @cached_property
+    def compares(self) -> int:
+        """The bits of :attr:`comparison`."""
+        return _bits(*self.comparison)
+
+    @cached_property
+    def widens(self) -> int:
+        """The bits of :attr:`wide`."""
+        return _bits(*self.wide)
+
     def legal(self, flags: int) -> bool:
         """Whether the operation allows these flags in this combination."""
-        if flags & ~_bits(*self.flags):
+        if flags & ~self.known:
             return False
         if any(flags >> a & 1 and flags >> b & 1 for a, b in self.excluded):
             return False
@@ -350,13 +366,13 @@ def legal_flags(unit: int, op: int, flags: int) -> bool:
 def is_comparison(op: int, flags: int) -> bool:
     """Whether a vector command needs a device with ``comparison_modes``, whatever its ``period``."""
     known = OPERATIONS.get((Unit.VECTOR, op))
-    return op in COMPARISON_OPS or (known is not None and bool(flags & _bits(*known.comparison)))
+    return op in COMPARISON_OPS or (known is not None and bool(flags & known.compares))
 
 
 def is_wide(unit: int, op: int, flags: int) -> bool:
     """Whether a command needs a device with ``index_bits`` of 18 by its flags."""
     known = OPERATIONS.get((unit, op))
-    return known is not None and bool(flags & _bits(*known.wide))
+    return known is not None and bool(flags & known.widens)
 
 
 _FIELD_NAMES: dict[tuple[int, int], dict[str, str]] = {

@@ -14,7 +14,7 @@ __all__ = ["of_methods", "some", "thinned"]
 def thinned(first: Iterable[Any], second: Iterable[Any]) -> list[ParameterSet]:
     """All pairs. Not long are as many that every value comes at least once, each next one with the next of the others.
 
-    A value's name in the test's is its ``name``, if it has one.
+    A value's name in the test's is its ``name``, if it has one; that of a tuple has those of its members.
     """
     rows, columns = list(first), list(second)
 
@@ -22,7 +22,7 @@ def thinned(first: Iterable[Any], second: Iterable[Any]) -> list[ParameterSet]:
         return i % len(columns) == j % len(columns) if len(rows) >= len(columns) else i == j % len(rows)
 
     def name(value: Any) -> str:
-        return str(getattr(value, "name", value))
+        return "-".join(map(name, value)) if isinstance(value, tuple) else str(getattr(value, "name", value))
 
     return [pytest.param(a, b, id=f"{name(a)}-{name(b)}", marks=() if short(i, j) else pytest.mark.long)
             for i, a in enumerate(rows) for j, b in enumerate(columns)]

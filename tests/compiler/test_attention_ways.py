@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,14 @@ from tests.compiler.general_bench import GeneralBench
 from tests.compiler.integer_networks import Sizes, random_network
 from tests.compiler.passes_bench import Bench
 from tests.compiler.test_greedy import compare, filled
+from tests.thinned import thinned
 
 TINY, EDGE, BASE = (load_config(name) for name in ("tiny", "edge", "base"))
 LLAMA = Sizes(family="llama", hidden=48, inner=100, heads=6, kv_heads=3, head_dim=24, layers=2, vocab=61, positions=96)
 GPT2 = replace(LLAMA, family="gpt2", heads=3)
 SEED = 20261125
+KINDS = {"llama, shared heads": LLAMA, "gpt2": GPT2,
+         "opt, 80 columns a head": replace(GPT2, family="opt", head_dim=80, layers=1)}
 WAYS = {"standard": {"standard": True}, "online": {}}
 
 
@@ -45,14 +49,12 @@ def _walk(bench: Bench, rows: int, last: int) -> None:
         bench.chain(random.integers(0, vocab, count).tolist(), wanted=int(random.integers(0, count + 1)))
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("sizes", [LLAMA, GPT2, replace(GPT2, family="opt", head_dim=80, layers=1)],
-                         ids=["llama, shared heads", "gpt2", "opt, 80 columns a head"])
-@pytest.mark.parametrize(("config", "rows"), [(TINY, 2), (EDGE, 3), (BASE, 4)], ids=["tiny", "edge", "base"])
-def test_equals_the_interpreter(config: Config, rows: int, sizes: Sizes, way: str) -> None:
+@pytest.mark.parametrize(("device", "network"), thinned([(TINY, 2), (EDGE, 3), (BASE, 4)], product(KINDS, WAYS)))
+def test_equals_the_interpreter(device: tuple[Config, int], network: tuple[str, str]) -> None:
     """Contexts of no block, whole and begun ones, and several rows across their ends."""
-    network = _network(sizes, way, config)
-    bench = _compiled(network, config, way, rows=rows)
+    (config, rows), (kind, way) = device, network
+    made = _network(KINDS[kind], way, config)
+    bench = _compiled(made, config, way, rows=rows)
     assert bench.program.scores == {"standard": "through DRAM", "online": "seen once"}[way]
     _walk(bench, rows, 5 * config.dim + 3)
 
@@ -121,8 +123,7 @@ def test_the_standard_way_moves_what_it_says() -> None:
     assert back - out in (0, -100 * 3 * 16)  # where the exact way loads keys twice, this one does not
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("config", [TINY, EDGE, BASE], ids=lambda config: config.name)
+@pytest.mark.parametrize(("config", "way"), thinned([TINY, EDGE, BASE], WAYS))
 def test_no_context_races(config: Config, way: str) -> None:
     """Bodies of no turn change distances of waits, so every number of cached rows is verified, also of a batch."""
     network = _network(replace(LLAMA, positions=9 * config.dim, layers=1, head_dim=8), way, config)
@@ -135,8 +136,7 @@ def test_no_context_races(config: Config, way: str) -> None:
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("config", [TINY, EDGE], ids=lambda config: config.name)
+@pytest.mark.parametrize(("config", "way"), thinned([TINY, EDGE], WAYS))
 def test_rtl_gives_the_same_bytes_in_the_same_cycles(config: Config, way: str) -> None:
     """Rows shared and not, behind no block, one and several."""
     with RtlDevice(config) as rtl:

@@ -22,6 +22,7 @@ from gemmule.sim.simulator import Simulator
 from tests.compiler.encoder_bench import EncoderBench, random_rows
 from tests.compiler.integer_encoders import EncoderSizes, random_encoder
 from tests.compiler.integer_networks import scaled
+from tests.thinned import thinned
 
 TINY, EDGE, BASE = (load_config(name) for name in ("tiny", "edge", "base"))
 
@@ -145,12 +146,11 @@ def test_the_rtl_gives_the_same_bytes_in_the_same_cycles() -> None:
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("config", [TINY, EDGE], ids=lambda config: config.name)
-@pytest.mark.parametrize(("standard", "block"), [(True, None), (False, 8)], ids=["standard", "online"])
-def test_other_ways_of_attention_on_rtl(config: Config, standard: bool, block: int | None) -> None:
+@pytest.mark.parametrize(("config", "way"), thinned([TINY, EDGE], ["standard", "online"]))
+def test_other_ways_of_attention_on_rtl(config: Config, way: str) -> None:
     """Scores through DRAM, or by blocks of keys whole, begun and missing: the same bytes in the same cycles."""
-    network = random_encoder(EncoderSizes(labels=3), 2).with_softmax(None, block)
-    program = compile_encoder(network, config, sequence=21, standard=standard)
+    network = random_encoder(EncoderSizes(labels=3), 2).with_softmax(None, 8 if way == "online" else None)
+    program = compile_encoder(network, config, sequence=21, standard=way == "standard")
     with RtlDevice(config) as rtl:
         bench = EncoderBench(program, network, rtl)
         for length in (1, 8, 13, 21):

@@ -16,6 +16,7 @@ from gemmule.sim.rtl.device import RtlDevice
 from tests.compiler.general_bench import GeneralBench
 from tests.compiler.integer_networks import Sizes, random_network
 from tests.compiler.passes_bench import Bench
+from tests.thinned import thinned
 
 LLAMA = Sizes(family="llama", hidden=48, inner=100, heads=6, kv_heads=3, head_dim=24, layers=5, vocab=1003)
 CASES = {
@@ -34,9 +35,8 @@ def _rows(config: str, sizes: Sizes) -> int:
     return 1 if config == "tiny" else min(4, load_config(config).stat_rows // share)
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("preset", ["tiny", "edge", "base"])
-def test_every_answer(preset: str, name: str) -> None:
+@pytest.mark.parametrize(("name", "preset"), thinned(CASES, ["tiny", "edge", "base"]))
+def test_every_answer(name: str, preset: str) -> None:
     """Each kind alone and all together, of all rows, of some and of none."""
     sizes = replace(CASES[name], layers=min(CASES[name].layers, 2)) if preset == "tiny" else CASES[name]
     network, rows = random_network(sizes, SEED), _rows(preset, sizes)
@@ -49,9 +49,8 @@ def test_every_answer(preset: str, name: str) -> None:
         bench.chain(random.integers(0, sizes.vocab, rows).tolist(), layers, wanted)
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("preset", ["edge", "base"])
-def test_ranges_of_layers(preset: str, name: str) -> None:
+@pytest.mark.parametrize(("name", "preset"), thinned(CASES, ["base", "edge"]))
+def test_ranges_of_layers(name: str, preset: str) -> None:
     """Each with a cache of its own length; rows by token, by hidden row, and both in one pass."""
     sizes = CASES[name]
     network, rows = random_network(sizes, SEED), _rows(preset, sizes)

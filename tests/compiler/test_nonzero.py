@@ -17,6 +17,7 @@ from gemmule.isa import Unit
 from gemmule.sim.rtl.device import RtlDevice
 from tests.compiler.integer_networks import Sizes, random_network
 from tests.compiler.passes_bench import Bench
+from tests.thinned import some
 
 SEED = 20261127
 GPT2 = Sizes(family="gpt2", hidden=32, inner=300, heads=2, kv_heads=2, head_dim=16, layers=3, vocab=203, positions=40)
@@ -82,7 +83,7 @@ def test_as_one_body_and_in_a_batch() -> None:
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize(("preset", "rows"), [("tiny", 1), ("base", 4)])
+@pytest.mark.parametrize(("preset", "rows"), some([("tiny", 1), ("base", 4)]))
 def test_on_rtl(preset: str, rows: int) -> None:
     """The same bytes in the same cycles, which depend on what the rows are."""
     config = load_config(preset)

@@ -14,6 +14,7 @@ from gemmule.config import load_config
 from gemmule.sim.rtl.device import RtlDevice
 from tests.compiler.integer_networks import Sizes, random_network
 from tests.compiler.passes_bench import Bench
+from tests.thinned import thinned
 
 LLAMA = Sizes(family="llama", hidden=24, inner=40, heads=4, kv_heads=2, head_dim=24, layers=2, vocab=61, positions=60)
 CASES = {"llama": LLAMA, "gpt2": replace(LLAMA, family="gpt2", heads=2, kv_heads=2),
@@ -31,9 +32,8 @@ def _walk(bench: Bench, rows: int, positions: int) -> None:
         bench.forward(Rows.chain(tokens, at), places=places[:at + count])
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("preset", ["edge", "base"])
-def test_equals_interpreter(preset: str, name: str) -> None:
+@pytest.mark.parametrize(("name", "preset"), thinned(CASES, ["edge", "base"]))
+def test_equals_interpreter(name: str, preset: str) -> None:
     network = random_network(CASES[name], SEED)
     print(f"seed {SEED}")
     _walk(Bench(compile_network(network, load_config(preset), rows=4 if preset == "base" else 2, pool=POOL), network),

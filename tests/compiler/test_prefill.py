@@ -25,6 +25,7 @@ from gemmule.sim.rtl.device import RtlDevice
 from gemmule.sim.simulator import Simulator
 from tests.compiler.integer_networks import Sizes, random_network
 from tests.compiler.passes_bench import Bench
+from tests.thinned import thinned
 
 TINY, EDGE, BASE = (load_config(name) for name in ("tiny", "edge", "base"))
 SEED = 20261128
@@ -93,9 +94,10 @@ def _walk(bench: Both, last: int) -> None:
     bench.check_cache()
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize(("config", "rows", "more"), [(EDGE, 2, 8), (BASE, 4, 24)], ids=["edge", "base"])
-def test_equals_the_interpreter(config: Config, rows: int, more: int, name: str) -> None:
+@pytest.mark.parametrize(("name", "device"), thinned(CASES, [(EDGE, 2, 8), (BASE, 4, 24)]))
+def test_equals_the_interpreter(name: str, device: tuple[Config, int, int]) -> None:
+    """With so many rows of a pass and of a prompt's."""
+    config, rows, more = device
     print(f"seed {SEED}")
     _walk(Both(random_network(CASES[name], SEED), config, rows, more), 88)
 
@@ -132,10 +134,11 @@ def test_rtl_equals_the_interpreter() -> None:
         _walk(Both(network, TINY, 2, 4, rtl), 24)
 
 
-@pytest.mark.parametrize(("config", "rows"), [(TINY, 4), (EDGE, 8), (BASE, 24)], ids=lambda one: str(one)[:12])
-@pytest.mark.parametrize("name", ["llama, shared heads", "gpt2"])
-def test_no_context_races(config: Config, rows: int, name: str) -> None:
+@pytest.mark.parametrize(("device", "name"), thinned(
+    [(TINY, 4), (EDGE, 8), (BASE, 24)], ["llama, shared heads", "gpt2"]))
+def test_no_context_races(device: tuple[Config, int], name: str) -> None:
     """Every number of cached rows is verified."""
+    config, rows = device
     network = random_network(replace(CASES[name], head_dim=8, positions=70, layers=2), SEED)
     prefill = compile_prefill(network, compile_network(network, config, rows=2, tokens=True), rows=rows,
                               base_address=1 << 20)

@@ -48,14 +48,18 @@ def test_equals_the_interpreter(kind: str, config: Config) -> None:
     bench.chain([3])
 
 
-@pytest.mark.parametrize(("sizes", "scores", "options"), [
-    (replace(LLAMA, prefix=3), "kept", {}), (replace(LLAMA, prefix=3), "kept", {"pool": 128}),
-    (replace(LLAMA, prefix=3, positions=4000), "kept in part", {}),
-    (replace(LLAMA, prefix=3), "through DRAM", {"standard": True}), (replace(LLAMA, prefix=3), "seen once", {})],
-    ids=["whole", "pages", "blocks", "standard", "online"])
-@pytest.mark.parametrize(("config", "rows"), [(EDGE, 5), (BASE, 8)], ids=["edge", "base"])
-def test_ways_of_attention(config: Config, rows: int, sizes: Sizes, scores: str, options: dict[str, Any]) -> None:
+WAYS: dict[str, tuple[Sizes, str, dict[str, Any]]] = {
+    "whole": (replace(LLAMA, prefix=3), "kept", {}), "pages": (replace(LLAMA, prefix=3), "kept", {"pool": 128}),
+    "blocks": (replace(LLAMA, prefix=3, positions=4000), "kept in part", {}),
+    "standard": (replace(LLAMA, prefix=3), "through DRAM", {"standard": True}),
+    "online": (replace(LLAMA, prefix=3), "seen once", {})}
+"""Of attention: a network, where its scores are, options of the compiler."""
+
+
+@pytest.mark.parametrize(("way", "device"), thinned(WAYS, [(EDGE, 5), (BASE, 8)]))
+def test_ways_of_attention(way: str, device: tuple[Config, int]) -> None:
     """The prefix comes last, whatever the scores do; online, blocks have it as any other row."""
+    (sizes, scores, options), (config, rows) = WAYS[way], device
     random, network = np.random.default_rng(SEED), random_network(sizes, SEED)
     if scores == "seen once":
         network = network.with_softmax(None, 2 * config.dim)

@@ -56,7 +56,7 @@ def _walk(bench: Bench, until: int, seed: int = SEED) -> None:
         bench.chain(random.integers(0, 61, int(random.integers(1, most + 1))).tolist())
         if random.random() < 0.3:
             bench.cache.truncate(max(prefix, bench.cache.length() - int(random.integers(0, 2 * most))))
-        if not prefix and random.random() < 0.5 and bench.cache.length() < until // 2:
+        if not prefix and random.random() < 0.5 and bench.cache.length() < until - 20 * most:
             bench.cache = Cache(bench.network.graph)
             bench.fill_cache(int(random.integers(1, until - most)), int(random.integers(1 << 30)))
 

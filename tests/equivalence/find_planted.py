@@ -19,7 +19,7 @@ from gemmule.sim.rtl.device import RtlDevice
 from gemmule.sim.simulator import Simulator
 
 from .mutation import mutated
-from .planted import MODEL, RTL, planted_rtl, with_choice
+from .planted import MODEL, RTL, planted_rtl, with_choice, with_hulls
 
 TINY = load_config("tiny")
 COMMANDS = 300
@@ -38,11 +38,11 @@ def outcome(case: Launch, kind: type[Simulator]) -> tuple[object, bytes]:
 
 
 def planted_verilog(folder: Path) -> Path:
-    """All faults in one device, which takes the number of one from the command line."""
+    """All faults in one device, which takes the number of one, or the hull that is too small, as an argument."""
     path = folder / "gemmule.sv"
     with planted_rtl():
         text = generate_verilog(TINY, folder).read_text(encoding="utf-8")
-    path.write_text(with_choice(text), encoding="utf-8")
+    path.write_text(with_hulls(with_choice(text), TINY.spm_banks), encoding="utf-8")
     return path
 
 

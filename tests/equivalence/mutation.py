@@ -6,8 +6,9 @@ import importlib
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import CodeType, ModuleType, SimpleNamespace
 from typing import Any
 
 import numba
@@ -42,6 +43,12 @@ def _place(name: str) -> tuple[ModuleType, str]:
     return sys.modules[parent], child
 
 
+@lru_cache(64)
+def _code(path: str, text: str) -> CodeType:
+    """Of the modules that are loaded with each mutant all but one are the same again."""
+    return compile(text, path, "exec")
+
+
 def _load(name: str, path: Path, text: str) -> None:
     module, (package, child) = ModuleType(name), _place(name)
     module.__file__, module.__package__ = str(path), package.__name__
@@ -49,7 +56,7 @@ def _load(name: str, path: Path, text: str) -> None:
         module.__package__, module.__path__ = name, [str(path.parent)]
     sys.modules[name] = module
     setattr(package, child, module)
-    exec(compile(text, str(path), "exec"), module.__dict__)
+    exec(_code(str(path), text), module.__dict__)
 
 
 def _plain_record(record: Any) -> SimpleNamespace:

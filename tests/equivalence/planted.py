@@ -4,6 +4,7 @@ chooses among several."""
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from types import FunctionType, ModuleType
 
 from amaranth.hdl import Const, Instance, Module, Signal
 
-__all__ = ["MODEL", "RTL", "planted_rtl", "with_choice"]
+__all__ = ["HULLS", "MODEL", "RTL", "planted_rtl", "with_choice", "with_hulls"]
 
 _CHOICE = """
 module planted_number(output reg [7:0] number = 0);
@@ -63,6 +64,10 @@ RTL: dict[str, tuple[str, str, str]] = {
 """As :data:`MODEL`; ``PLANTED`` is the number of the fault that is wanted, from 1 on, in this order."""
 
 
+HULLS = "spm0", "spm1", "spm2", "acc0", "acc2", "angles"
+"""Masks of banks in hw/command/banks.py."""
+
+
 @contextmanager
 def planted_rtl() -> Iterator[None]:
     """Inside the block the classes of the RTL elaborate with the faults in them."""
@@ -105,3 +110,20 @@ def with_choice(verilog: str) -> str:
     """The Verilog in which ``+planted=<number>`` chooses the fault."""
     assert verilog.count("planted_number ") >= len({module for module, _, _ in RTL.values()})
     return verilog + _CHOICE
+
+
+def with_hulls(verilog: str, banks: int) -> str:
+    """The Verilog, with an argument ``+hull=<name>`` that takes the last of so many banks from that hull's mask."""
+    start = verilog.index("\nmodule gemmule_core_dispatch_resolve_banks(")
+    end = verilog.index("\nendmodule", start)
+    text = verilog[start:end]
+    for name in HULLS:
+        found = re.search(rf"^  assign {name}_banks = (\S+) \[{banks - 1}:0\];$", text, re.MULTILINE)
+        assert found, name
+        line = re.search(rf"^  assign {re.escape(found[1])}  = (.*);$", text, re.MULTILINE)  # what all users look at
+        assert line, name
+        text = text.replace(line[0], f"""  reg {name}_small = 0;
+  initial {name}_small = $test$plusargs("hull={name}");
+  wire [15:0] {name}_whole = {line[1]};
+  assign {found[1]} = {name}_small ? {name}_whole & ({name}_whole >> 1) : {name}_whole;""")
+    return verilog[:start] + text + verilog[end:]

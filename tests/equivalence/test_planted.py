@@ -1,4 +1,5 @@
 """Planted faults that the fuzzer once passed: a program with a fixed seed, as ``gemmule fuzz`` draws it, finds each.
+Hulls that are too small stand in the same device.
 
 Where other draws need other seeds: ``python -m tests.equivalence.find_planted``.
 """
@@ -9,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from gemmule.sim.fuzz.generate import generate
+from gemmule.sim.rtl.device import RtlDevice, RtlError
 from gemmule.sim.simulator import Simulator
 
 from ..thinned import some
 from .find_planted import COMMANDS, FOUND, TINY, notices, outcome, planted_verilog
 from .mutation import mutated
-from .planted import MODEL, RTL
+from .planted import HULLS, MODEL, RTL
 
 SEEDS = json.loads(FOUND.read_text(encoding="utf-8"))
 
@@ -40,6 +42,24 @@ def test_rtl(fault: str, verilog: Path) -> None:
     number = list(RTL).index(fault) + 1
     assert notices(verilog, 0, first, last) == [True] * (last - first + 1)
     assert notices(verilog, number, first, last) == [True] * (last - first) + [False]
+
+
+@pytest.mark.rtl
+def test_a_hull_without_its_last_bank_is_caught(verilog: Path) -> None:
+    """By the testbench's check of claims. The same programs run without a word as long as no hull is wrong."""
+    assert TINY.acc_banks == TINY.spm_banks
+    cases = [generate(TINY, seed, 80) for seed in range(10)]
+
+    def run(*arguments: str) -> None:
+        with RtlDevice(TINY, verilog=verilog, watchdog=1_000_000, arguments=arguments) as device:
+            for case in cases:
+                device.load(case)
+                device.run()
+
+    run()
+    for hull in HULLS:
+        with pytest.raises(RtlError, match="access to a bank whose port its stream does not hold"):
+            run(f"+hull={hull}")
 
 
 def test_every_fault_is_found_within_200_programs() -> None:

@@ -21,7 +21,7 @@ from .rows import MASKED, Attended, Place, argmax, attend, normalize
 
 pytestmark = [pytest.mark.rtl, pytest.mark.slow]
 
-EXAMPLES = settings(derandomize=True, max_examples=25, deadline=None, database=None)
+EXAMPLES = settings(derandomize=True, max_examples=12, deadline=None, database=None)
 SEEDS = st.integers(0, 1 << 16)
 ROWS = st.integers(1, 6).flatmap(lambda rows: st.tuples(st.just(rows), st.integers(0, rows - 1)))
 CUTS = st.lists(st.integers(1, 19), min_size=1, max_size=2, unique=True).map(tuple)

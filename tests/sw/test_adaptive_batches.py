@@ -25,7 +25,7 @@ from gemmule.sw.device.runtime import TARGET
 from gemmule.sw.models.pair import bundled_pair
 from gemmule.sw.serving.arrivals import Arrival
 from gemmule.sw.serving.serve import serve
-from tests.thinned import some
+from tests.thinned import some, thinned
 
 from .test_methods import CONFIG as EDGE
 from .test_methods import DRAFT as OTHER
@@ -93,8 +93,8 @@ def most(session: Session, reference: Ledger) -> float:
     return reference.cycles + LIMIT * max(reference.cycles, HORIZON * one)
 
 
-@pytest.mark.parametrize("rights", [(0.0,) * 6, (0.0,) * 4, (0.3, 0.0, 0.1, 0.0), (1.0, 0.0, 0.0, 0.0)])
-@pytest.mark.parametrize("weights", [0, 20_000])
+@pytest.mark.parametrize(("rights", "weights"), thinned(
+    [(0.0,) * 6, (0.0,) * 4, (0.3, 0.0, 0.1, 0.0), (1.0, 0.0, 0.0, 0.0)], [0, 20_000]))
 def test_no_batch_is_slower(session: Session, rights: tuple[float, ...], weights: int) -> None:
     """Drafters that are never right, for some texts or for all; texts end early, and others take their places."""
     ledger, reference, _ = planted(session, rights, weights)
@@ -153,10 +153,11 @@ def test_texts_that_nobody_guesses(method: str) -> None:
         assert found[1][1] <= 1.02 * found[0][1]  # texts of 30 tokens: the limit is that of 64
 
 
-@pytest.mark.parametrize(("pool", "ahead"), [(0, True), (0, False), (400, True), (160, True)])
-@pytest.mark.parametrize("method", ["pld", "draft"])
-def test_requests_that_arrive(pool: int, ahead: bool, method: str) -> None:
+@pytest.mark.parametrize(("cache", "method"), thinned(
+    [(0, True), (0, False), (400, True), (160, True)], ["pld", "draft"]))
+def test_requests_that_arrive(cache: tuple[int, bool], method: str) -> None:
     """Requests join while others draft, leave for lack of pages, and pass their prompts in pieces."""
+    pool, ahead = cache
     served = Session(CONFIG, pair=PAIR, interpreted=True, batch=3, rows=4, ahead=ahead, context=96, pool=pool, page=8,
                      narrow=True)
     requests = [Arrival(name=f"{number}", at=90_000 * number, ids=tuple(prompt[:20]),

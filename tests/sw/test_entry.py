@@ -169,12 +169,11 @@ def test_an_interrupt_while_a_class_is_made_is_one(monkeypatch, cause):
     assert found.value is cause
 
 
-@pytest.mark.parametrize("arguments", [
+@pytest.mark.parametrize(("arguments", "closed"), thinned([
     ["generate", "--model", "small", "--max-new-tokens", "4", "--method", "pld"],
     ["generate", "--model", "small", "--max-new-tokens", "4", "--method", "pld", "--stream"],
     ["run", "gemm", "--shape", "4x4x4", "--config", "tiny"], ["info", "--no-networks"],
-])
-@pytest.mark.parametrize("closed", ["stdout", "both", "full"])
+], ["stdout", "both", "full"]))
 def test_files_are_written_where_nobody_reads_the_words(arguments: list[str], closed: str, tmp_path: Path) -> None:
     """As in `gemmule .. | head -1`, with 2>&1 too, or onto a full disk."""
     files = {"--json": tmp_path / "a.json"}

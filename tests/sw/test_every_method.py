@@ -23,6 +23,7 @@ from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.device.runtime import TARGET
 from gemmule.sw.text.detokenize import Detokenizer
 from gemmule.sw.workloads.pruned import Untimed
+from tests.thinned import thinned
 
 from .test_methods import CONFIG, FREE, OPTIONS, PROMPTS, RULES, SIZES, datastore, network
 
@@ -36,7 +37,8 @@ def _words(ids: list[int]) -> str:
 
 GAMMA = 4
 ROWS = 8
-METHOD_RULES = [(method, rule) for method in FREE if method != "ar" for rule in RULES]
+DRAFTING = [method for method in FREE if method != "ar"]
+METHOD_RULES = thinned(DRAFTING, RULES)
 
 
 def _model(name: str, salt: int) -> Uncharged:
@@ -106,8 +108,7 @@ def test_prompts_near_the_end_of_the_context(method: str, rule: str) -> None:
         assert (len(found.tokens), found.finish_reason) == (left, "context")
 
 
-@pytest.mark.parametrize("overflow", [name for name in OVERFLOWS if name != "stop"])
-@pytest.mark.parametrize("method", [name for name in FREE if name != "ar"])
+@pytest.mark.parametrize(("method", "overflow"), thinned(DRAFTING, [name for name in OVERFLOWS if name != "stop"]))
 def test_drafts_cross_the_context(method: str, overflow: str) -> None:
     """The text is cut and goes on, twice: no draft reaches over the edge, and draws are those of their positions."""
     for rule in RULES:

@@ -19,6 +19,7 @@ from gemmule.sw.limits import either
 from gemmule.sw.models.bundled_models import MODELS
 from gemmule.sw.models.pair import imported_pair
 from tests.compiler.integer_networks import Sizes, random_network
+from tests.thinned import thinned
 
 from .test_cli import run
 
@@ -58,18 +59,17 @@ def _greedy(file: Path, ids: list[int], count: int) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("draft", ["one-layer", "gpt2", "target"])
-def test_every_draft_gives_the_targets_tokens(files: dict[str, Path], draft: str) -> None:
+@pytest.mark.parametrize(("draft", "length"), thinned(["one-layer", "gpt2", "target"], [1, 4, 15]))
+def test_every_draft_gives_the_targets_tokens(files: dict[str, Path], draft: str, length: int) -> None:
     pair = imported_pair(files["target"], files[draft])
     ids = pair.encode("import os\n" * 9)
-    expected = _greedy(files["target"], ids, 24)
+    expected = _greedy(files["target"], ids, 17)
     with Session(load_config("base"), pair=pair) as session:
-        assert session.generate("ar", ids, 24).tokens == expected
-        for length in (1, 4, 15):
-            found = session.generate("draft", ids, 24, length)
-            assert found.tokens == expected
-            if draft == "target":
-                assert found.acceptance == 1
+        assert session.generate("ar", ids, 17).tokens == expected
+        found = session.generate("draft", ids, 17, length)
+        assert found.tokens == expected
+        if draft == "target":
+            assert found.acceptance == 1
 
 
 @pytest.mark.parametrize(("draft", "launch"), [
@@ -78,18 +78,19 @@ def test_a_prefix_stands_before_every_text(files: dict[str, Path], draft: str, l
     """Drafts with another prefix or none; alone, in turns, in a batch and on a full context."""
     pair = imported_pair(files["published"], files[draft])
     ids = pair.encode("import os\n" * 3)
-    expected = _greedy(files["published"], ids, 24)
+    expected = _greedy(files["published"], ids, 12)
     with Session(load_config("base"), pair=pair, launch=launch) as session:
         for method, length in (("ar", None), ("draft", 4), ("pld", 7)):
-            assert session.generate(method, ids, 24, length).tokens == expected
-        full = session.generate("draft", ids, 80, 5, context_overflow="sinks")
-        assert full.tokens == session.generate("ar", ids, 80, context_overflow="sinks").tokens
+            assert session.generate(method, ids, 12, length).tokens == expected
+        full = session.generate("draft", ids, 64, 2, context_overflow="sinks")
+        assert full.dropped > 0
+        assert full.tokens == session.generate("ar", ids, 64, context_overflow="sinks").tokens
     if launch == "pass":
         with Session(load_config("base"), pair=pair, batch=2) as session:
             assert [found.tokens for found in session.generate_batch("draft", [ids, ids[:9], ids], 12, 4)] == [
-                expected[:12], _greedy(files["published"], ids[:9], 12), expected[:12]]
+                expected, _greedy(files["published"], ids[:9], 12), expected]
         with Session(load_config("base"), pair=pair, interpreted=True) as session:
-            assert session.generate("draft", ids, 24, 4).tokens == expected
+            assert session.generate("draft", ids, 12, 4).tokens == expected
 
 
 def test_prefixes_that_differ_take_a_launch_each(files: dict[str, Path]) -> None:
@@ -106,7 +107,7 @@ def test_online_attention_gives_the_interpreters_tokens(files: dict[str, Path]) 
     assert expected != _greedy(files["target"], ids, 24)
     with Session(load_config("base"), pair=pair) as session:
         for method, length in (("ar", None), ("draft", 4), ("draft", 15), ("pld", 7)):
-            assert session.generate(method, ids, 24, length).tokens == expected
+            assert session.generate(method, ids, 12, length).tokens == expected[:12]
     with Session(load_config("base"), pair=imported_pair(files["target"], files["online"]), launch="draft") as session:
         assert session.generate("draft", ids, 12, 3).tokens == _greedy(files["target"], ids, 12)
 

@@ -21,13 +21,16 @@ from gemmule.sw.device.backends import open_device
 from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.device.runtime import TARGET, LoadedModel
 from tests.compiler.integer_networks import random_network
+from tests.thinned import of_methods
 
 from . import test_methods
 from .test_methods import BESIDE, FREE, SEED, SIZES, talk
 
-BASE = load_config("base")
+EDGE = load_config("edge")
 PROMPT = [2, 9, 2, 9, 2, 9]
 NEW = 8
+SHORT = ("draft", "draft-tree", "layerskip", "int4-self", "triforce", "lookahead")
+"""One of each kind of launch: chains, trees, first layers, int4 beside, a second cache, rows that are never kept."""
 
 
 @cache
@@ -39,22 +42,22 @@ def _network(salt: int = 0) -> Network:
 @cache
 def _model(name: str, salt: int, backend: str) -> LoadedModel:
     made = _network(salt)
-    program = compile_network(made, BASE, rows=8, tokens=True, general=True)
-    behind = round_up(len(dram := program.fill(made)), BASE.dram.banks * BASE.dram.row_bytes)
+    program = compile_network(made, EDGE, rows=8, tokens=True, general=True)
+    behind = round_up(len(dram := program.fill(made)), EDGE.dram.banks * EDGE.dram.row_bytes)
     selection = compile_selection(made, program, rows=8, first=2, last=6, base_address=behind)
     dram = np.concatenate([dram, np.zeros(behind + selection.select.size - len(dram), dtype=np.uint8)])
     selection.fill(dram[behind:], made)
-    return LoadedModel(name, program, dram, open_device(backend, BASE, len(dram) + BESIDE), selection=selection)
+    return LoadedModel(name, program, dram, open_device(backend, EDGE, len(dram) + BESIDE), selection=selection)
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("method", FREE)
+@pytest.mark.parametrize("method", of_methods(FREE, SHORT))
 def test_tokens_and_cycles(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(test_methods, "network", _network)
-    plain = generate(_model(TARGET, 0, "model"), Autoregressive(), PROMPT, NEW, Ledger(BASE)).tokens
+    plain = generate(_model(TARGET, 0, "model"), Autoregressive(), PROMPT, NEW, Ledger(EDGE)).tokens
     ledgers, steps = [], []
     for backend in ("model", "rtl"):
-        ledgers.append(ledger := Ledger(BASE))
+        ledgers.append(ledger := Ledger(EDGE))
         run = talk(method, _model(TARGET, 0, backend), _model(DRAFT, 1, backend), GREEDY, ledger).turn(PROMPT, NEW)
         assert run.tokens == plain
         steps.append(run.steps)

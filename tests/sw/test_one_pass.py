@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pytest
@@ -33,6 +34,7 @@ from gemmule.sw.device.runtime import TARGET, LoadedModel
 from gemmule.sw.errors import InputError
 from gemmule.sw.step import Asking
 from tests.compiler.integer_networks import Sizes, borrowing, random_network
+from tests.thinned import some, thinned
 
 CONFIG = load_config("edge")
 SIZES = Sizes(family="llama", hidden=48, inner=100, heads=4, kv_heads=2, head_dim=24, layers=4, vocab=41, positions=70,
@@ -43,6 +45,8 @@ DRAWN = Match(Sampling(0.7, 8, Fraction(9, 10)), Noise(5))
 NUMBERS = np.random.default_rng(1).permutation(44) % 41
 MASKS = (41, 42, 43)
 TRAINED = tuple(name for name, one in METHODS.items() if one.needs_one_pass)
+OPTIONS: dict[str, dict[str, int | str]] = {
+    "chain": {"parallel_top": 1}, "fixed": {"parallel_form": "fixed"}, "wide": {"parallel_top": 8}}
 PROMPTS = ([7], [3, 1], [2, 9, 2, 9, 2, 9], list(range(5, 30)))
 
 
@@ -93,12 +97,10 @@ def talk(target: LoadedModel, one_pass: OnePass | None, ledger: Ledger, *, metho
     return Conversation(target, drafter, ledger, rule=rule, overflow=OVERFLOWS[overflow], kv=kv)
 
 
-@pytest.mark.parametrize("prompt", PROMPTS)
-@pytest.mark.parametrize("overflow", ["stop", "sinks"])
-@pytest.mark.parametrize("method", TRAINED)
-def test_the_text_is_that_of_ar(both: tuple[LoadedModel, OnePass], prompt: list[int], overflow: str,
-                                method: str) -> None:
+@pytest.mark.parametrize(("number", "way"), thinned(range(len(PROMPTS)), product(["stop", "sinks"], TRAINED)))
+def test_the_text_is_that_of_ar(both: tuple[LoadedModel, OnePass], number: int, way: tuple[str, str]) -> None:
     """To the end of the context and behind it, and in a second turn that takes some of the text back."""
+    prompt, (overflow, method) = PROMPTS[number], way
     texts = []
     for name in ("ar", method):
         ledger = Ledger(CONFIG)
@@ -112,11 +114,10 @@ def test_the_text_is_that_of_ar(both: tuple[LoadedModel, OnePass], prompt: list[
     assert texts[0] == texts[1]
 
 
-@pytest.mark.parametrize("method", TRAINED)
-@pytest.mark.parametrize(("kept", "options"), [
-    (False, {}), (True, {"parallel_top": 1}), (True, {"parallel_form": "fixed"}), (True, {"parallel_top": 8})])
-def test_other_ways(both: tuple[LoadedModel, OnePass], method: str, kept: bool, options: dict[str, int | str]) -> None:
+@pytest.mark.parametrize(("way", "method"), thinned(["no cache", "chain", "fixed", "wide"], TRAINED))
+def test_other_ways(both: tuple[LoadedModel, OnePass], way: str, method: str) -> None:
     """Without a cache, as a chain, in a fixed shape, and with many candidates a position."""
+    kept, options = way != "no cache", OPTIONS.get(way, {})
     expected = talk(*both, Ledger(CONFIG), method="ar", kept=kept).turn([3, 1, 4], 20)
     found = talk(*both, Ledger(CONFIG), method=method, kept=kept, count=7, **options).turn([3, 1, 4], 20)
     assert found.tokens == expected.tokens
@@ -203,7 +204,7 @@ def test_a_long_run_leaves_the_drafter_out(both: tuple[LoadedModel, OnePass]) ->
     assert counts[2] < counts[256]
 
 
-@pytest.mark.parametrize("method", TRAINED)
+@pytest.mark.parametrize("method", some(TRAINED))
 def test_drawn_tokens(method: str) -> None:
     """Those that autoregressive decoding draws; by the interpreter the same steps and cycles."""
     runs, ledgers = [], []

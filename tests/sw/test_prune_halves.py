@@ -24,7 +24,7 @@ from gemmule.sw.kv.pruning import Pruning, load_pruning
 from gemmule.sw.models.pair import bundled_pair
 from gemmule.sw.workloads.pruned import Untimed, pruned_cache
 from tests.compiler.integer_networks import Sizes, random_network
-from tests.thinned import of_methods
+from tests.thinned import thinned
 
 from .test_cli import run
 from .test_encode import MADE
@@ -52,11 +52,16 @@ def sessions() -> Iterator[dict[str, Session]]:
                for name, schedule in SCHEDULES.items()}
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
-@pytest.mark.parametrize("method", of_methods(
-    (name for name, one in METHODS.items()
-     if one.drafts and not (one.needs_one_pass or one.needs_general or one.needs_int4)), ("draft", "pld")))
-def test_every_method_decodes_the_same_text(sessions: dict[str, Session], method: str, name: str) -> None:
+DRAFTING = [name for name, one in METHODS.items()
+            if one.drafts and not (one.needs_one_pass or one.needs_general or one.needs_int4)]
+SHORT = ("draft", "pld")
+
+
+@pytest.mark.parametrize(("name", "method"), [
+    *thinned(SCHEDULES, SHORT),
+    *(pytest.param(name, method, id=f"{name}-{method}", marks=pytest.mark.long)
+      for name in SCHEDULES for method in DRAFTING if method not in SHORT)])
+def test_every_method_decodes_the_same_text(sessions: dict[str, Session], name: str, method: str) -> None:
     session, prompt = sessions[name], _prompt()
     tokens = session.generate("ar", prompt, NEW).tokens
     assert session.generate(method, prompt, NEW, 4).tokens == tokens

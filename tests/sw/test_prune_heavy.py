@@ -80,13 +80,20 @@ def _text(session: Session, method: str, **options: Any) -> tuple[list[int], byt
     return made.tokens, _kept(session, kv), sums, kv
 
 
+@pytest.fixture(scope="module")
+def plain(sessions: dict[str, Session]) -> dict[str, tuple[list[int], bytes, Sums, SelectedKV]]:
+    """By autoregressive decoding."""
+    return {name: _text(session, "ar") for name, session in sessions.items()}
+
+
 @pytest.mark.parametrize("method", of_methods(
     name for name, one in METHODS.items()
     if one.drafts and not (one.needs_one_pass or one.needs_int4 or one.schedule)))
-def test_every_method_decodes_the_pruned_text(sessions: dict[str, Session], method: str) -> None:
+def test_every_method_decodes_the_pruned_text(
+        sessions: dict[str, Session], plain: dict[str, tuple[list[int], bytes, Sums, SelectedKV]], method: str) -> None:
     """Tokens, the kept cache and the running sums behind every selection are those of autoregressive decoding."""
-    session = sessions["general" if METHODS[method].needs_general else "plain"]
-    tokens, kept, sums, kv = _text(session, "ar")
+    name = "general" if METHODS[method].needs_general else "plain"
+    session, (tokens, kept, sums, kv) = sessions[name], plain[name]
     first = (len(_prompt()) - 1) // 16 * 16
     assert [counted for counted, _ in sums] == [first, *range(first + 16, len(_prompt()) + NEW, 16)]
     for drafts in (1, 8):

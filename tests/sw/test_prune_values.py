@@ -59,10 +59,9 @@ def sessions() -> Iterator[dict[str, Session]]:
     if one.drafts and not (one.needs_one_pass or one.needs_int4 or one.schedule)))
 def test_every_method_decodes_the_same_text(sessions: dict[str, Session], method: str) -> None:
     session = sessions["general" if METHODS[method].needs_general else "plain"]
-    for prompt in _prompts():
+    for prompt, drafts in zip(_prompts(), (1, 8), strict=True):
         tokens = session.generate("ar", prompt, NEW).tokens
-        for drafts in (1, 8):
-            assert session.generate(method, prompt, NEW, drafts).tokens == tokens, (method, drafts)
+        assert session.generate(method, prompt, NEW, drafts).tokens == tokens, drafts
 
 
 @pytest.mark.parametrize("method", ["draft", "pld"])

@@ -66,13 +66,20 @@ def _text(session: Session, method: str, **options: Any) -> tuple[list[int], byt
     return made.tokens, _kept(session, talk.cached), talk.cached
 
 
+@pytest.fixture(scope="module")
+def plain(sessions: dict[str, Session]) -> dict[str, tuple[list[int], bytes, SelectedKV]]:
+    """By autoregressive decoding."""
+    return {name: _text(session, "ar") for name, session in sessions.items()}
+
+
 @pytest.mark.parametrize("method", of_methods(
     name for name, one in METHODS.items()
     if one.drafts and not (one.needs_one_pass or one.needs_int4 or one.schedule)))
-def test_every_method_decodes_the_pruned_text(sessions: dict[str, Session], method: str) -> None:
+def test_every_method_decodes_the_pruned_text(
+        sessions: dict[str, Session], plain: dict[str, tuple[list[int], bytes, SelectedKV]], method: str) -> None:
     """Tokens, and the kept cache behind them, are those of autoregressive decoding with the same schedule."""
-    session = sessions["general" if METHODS[method].needs_general else "plain"]
-    tokens, kept, kv = _text(session, "ar")
+    name = "general" if METHODS[method].needs_general else "plain"
+    session, (tokens, kept, kv) = sessions[name], plain[name]
     assert [one.cached for one in kv.selections] == [len(_prompt()) - 1, *(
         at for at in range(16, len(_prompt()) + NEW, 16) if at > max(32, len(_prompt()) - 1))]
     assert {one.kept * 2 - one.cached for one in kv.selections} <= {0, 1}

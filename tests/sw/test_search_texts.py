@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gemmule.compiler.files.model_file import save_model
 from gemmule.compiler.ir import Cache, IntegerInterpreter, Rows
 from gemmule.config import load_config
 from gemmule.sw.decoding.noise import Noise
@@ -26,10 +27,12 @@ from gemmule.sw.errors import InputError
 from gemmule.sw.kv.branches import Branches, Shared
 from gemmule.sw.limits import SMALL
 from gemmule.sw.models.branching import Branching
-from gemmule.sw.models.pair import bundled_pair
+from gemmule.sw.models.pair import bundled_pair, imported_pair
 from gemmule.sw.step import Want
+from tests.compiler.integer_networks import random_network
 
 from .test_cli import run
+from .test_generate_imported import MADE, SIZES, TOKENIZER
 
 BASE, PAIR = load_config("base"), bundled_pair(SMALL)
 PROMPT = PAIR.encode("def mean(values):\n    total = 0\n    for ")
@@ -145,11 +148,14 @@ def test_model_equals_the_interpreter(interpreted: SearchSession, by_model: tupl
 
 
 @pytest.mark.rtl
-def test_rtl_equals_the_model() -> None:
-    new, prompt = 3, PROMPT[:6]
-    with SearchSession(BASE, PAIR, BRANCHING) as model, SearchSession(BASE, PAIR, BRANCHING, "rtl") as rtl:
+def test_rtl_equals_the_model(tmp_path: Path) -> None:
+    """Of a small random network, whose tokens are those of the bundled pair."""
+    save_model(tmp_path / "target", random_network(SIZES["one-layer"], 1), MADE, TOKENIZER, (1,))
+    edge, pair = load_config("edge"), imported_pair(tmp_path / "target")
+    room = Branching(width=WIDTH, room=60)
+    with SearchSession(edge, pair, room) as model, SearchSession(edge, pair, room, "rtl") as rtl:
         for way in (BeamSearch(WIDTH), BestOf(WIDTH, SAMPLED)):
-            found, other = (session.search(way, prompt, new) for session in (model, rtl))
+            found, other = (session.search(way, PROMPT[:6], 3) for session in (model, rtl))
             assert _told(found) == _told(other)
             assert found.curve == other.curve
 

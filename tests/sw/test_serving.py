@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -51,7 +52,9 @@ def expected(alone: Session, requests: list[Arrival], stop: frozenset[int]) -> l
     return [alone.generate("ar", list(one.ids), one.new_tokens, None, stop).tokens for one in requests]
 
 
+@cache
 def session(*, pool: int = 0, ahead: bool = True, interpreted: bool = True, batch: int = 3) -> Session:
+    """Each is opened once: whoever is served leaves nothing behind."""
     return Session(CONFIG, pair=PAIR, interpreted=interpreted, batch=batch, rows=ROWS, ahead=ahead, context=CONTEXT,
                    pool=pool, page=PAGE, narrow=True)
 
@@ -121,7 +124,7 @@ def test_what_all_begin_with_is_cached_once(alone: Session, pool: int) -> None:
 
 
 def test_narrow_programs_take_passes_of_few_rows() -> None:
-    wide, narrow = session(batch=5), session(batch=5)
+    wide, narrow = session.__wrapped__(batch=5), session(batch=5)
     assert [program.max_rows for program in narrow.target.narrow] == [2]
     wide.target.narrow = wide.draft.narrow = ()  # type: ignore[union-attr]
     requests = arrivals(SEED)

@@ -29,6 +29,7 @@ from gemmule.sw.kv.contiguous import ContiguousKV
 from gemmule.sw.kv.drafting import DraftingKV
 from gemmule.sw.kv.sinks import SinksKV
 from gemmule.sw.models.pair import bundled_pair
+from tests.thinned import thinned
 
 from .test_cli import run
 from .test_sampling import RIGHT, Law, Plain, Script, expected, small
@@ -160,39 +161,45 @@ def _talk(session: Session, **options: Any) -> Conversation:
     return session.converse("triforce", options.pop("drafts", None), options={**SMALL, **options})
 
 
-SETTINGS: list[dict[str, Any]] = [
-    {}, {"lowest_drafts": 3, "retrieve": "window"}, {"lowest_drafter": "suffix", "drafts": 3},
-    {"lowest_drafter": "pld", "retrieve_every": 1}, {"lowest_drafter": "none", "drafts": 2, "cache_budget": 200},
-    {"lowest_drafter": "suffix", "retrieve": "window", "cache_sinks": 0, "cache_window": 8, "retrieve_every": 7},
-    {"lowest_drafter": "pld", "retrieve": "chunks", "cache_sinks": 8, "cache_budget": 48}]
+SETTINGS: dict[str, dict[str, Any]] = {
+    "as it is": {},
+    "suffix, window": {"lowest_drafter": "suffix", "retrieve": "window", "cache_sinks": 0, "cache_window": 8,
+                       "retrieve_every": 7},
+    "pld, chunks": {"lowest_drafter": "pld", "retrieve": "chunks", "cache_sinks": 8, "cache_budget": 48},
+    "none, 2 drafts, large": {"lowest_drafter": "none", "drafts": 2, "cache_budget": 200},
+    "3 of the lowest, window": {"lowest_drafts": 3, "retrieve": "window"},
+    "suffix, 3 drafts": {"lowest_drafter": "suffix", "drafts": 3},
+    "pld, each token": {"lowest_drafter": "pld", "retrieve_every": 1}}
+RULES = {"greedy": GREEDY, "match": Match(Sampling(0.8), Noise(3))}
 
 
-@pytest.mark.parametrize("options", SETTINGS, ids=lambda options: ",".join(map(str, options.values())) or "as it is")
+@pytest.mark.parametrize(("setting", "rule"), [
+    pytest.param(*pair.values, marks=pair.marks if i < 8 else pytest.mark.long)  # 4 settings have every value
+    for i, pair in enumerate(thinned(SETTINGS, RULES))])
 def test_the_text_and_the_whole_cache_are_those_of_autoregressive_decoding(sessions: dict[str, Session],
-                                                                           options: dict[str, Any]) -> None:
+                                                                           setting: str, rule: str) -> None:
     """Greedy, and by noise that both levels share; on the device and the interpreter in the same cycles."""
-    pair = bundled_pair("small")
+    pair, options = bundled_pair("small"), SETTINGS[setting]
     guards = {name: options[name] for name in ("cache_sinks", "cache_window", "retrieve") if name in options}
     made = {"device": sessions["device"], "interpreter": sessions["interpreter"]}
     if guards:
         drafting = drafting_of({"triforce": SMALL | guards}, pair.positions)
         made = {name: Session(BASE, pair=pair, general=True, drafting=drafting, interpreted=name == "interpreter")
                 for name in made}
-    for rule in (GREEDY, Match(Sampling(0.8), Noise(3))):
-        runs: list[Generation] = []
-        for name, session in made.items():
-            plain = session.converse("ar", rule=rule)
-            expected = plain.turn(_ids(), NEW).tokens
-            count = len(_ids()) + NEW - 1
-            rows = _rows(session, CACHE, 0, count) if name == "device" else b""
-            given = {key: value for key, value in options.items() if key != "drafts"}
-            talk = session.converse("triforce", options.get("drafts"), options=SMALL | given, rule=rule)
-            runs.append(talk.turn(_ids(), NEW))
-            assert runs[-1].tokens == expected
-            assert not rows or _rows(session, CACHE, 0, count) == rows
-            assert sum(kept > 0 for _, kept in runs[-1].steps) >= len(runs[-1].steps) / 5
-        assert runs[0].ledger == runs[1].ledger
-        assert runs[0].steps == runs[1].steps
+    runs: list[Generation] = []
+    for name, session in made.items():
+        plain = session.converse("ar", rule=RULES[rule])
+        expected = plain.turn(_ids(), NEW).tokens
+        count = len(_ids()) + NEW - 1
+        rows = _rows(session, CACHE, 0, count) if name == "device" else b""
+        given = {key: value for key, value in options.items() if key != "drafts"}
+        talk = session.converse("triforce", options.get("drafts"), options=SMALL | given, rule=RULES[rule])
+        runs.append(talk.turn(_ids(), NEW))
+        assert runs[-1].tokens == expected
+        assert not rows or _rows(session, CACHE, 0, count) == rows
+        assert sum(kept > 0 for _, kept in runs[-1].steps) >= len(runs[-1].steps) / 5
+    assert runs[0].ledger == runs[1].ledger
+    assert runs[0].steps == runs[1].steps
 
 
 def test_the_small_cache_holds_rows_of_the_whole_one(sessions: dict[str, Session]) -> None:

@@ -33,7 +33,7 @@ REQUANT_FLAGS = [
 def test_requant() -> None:
     def commands(device: Device) -> Iterator[Command]:
         for repeat in range(3):
-            for flags in REQUANT_FLAGS:
+            for flags in REQUANT_FLAGS if repeat == 0 else [each for each in REQUANT_FLAGS if R.ROW in each]:
                 m, n = shape(device.rng, device.dim)
                 if R.LOOKUP in flags:
                     yield make(device, VOp.TABLE, m=1, n=1)
@@ -52,7 +52,7 @@ def test_requant() -> None:
 @pytest.mark.parametrize("dividers", [1, 2])
 def test_softmax(dividers: int) -> None:
     def commands(device: Device) -> Iterator[Command]:
-        for i in range(12):
+        for i in range(7):
             m, n = shape(device.rng, device.dim) if i else (16, 7)
             c = scale(device, make(device, VOp.SOFTMAX_MAX, [S.CAUSAL] if i % 2 else [], m=m, n=n))
             yield c
@@ -65,7 +65,7 @@ def test_softmax(dividers: int) -> None:
 @pytest.mark.parametrize("dividers", [1, 2])
 def test_rms(dividers: int) -> None:
     def commands(device: Device) -> Iterator[Command]:
-        for i in range(9):
+        for i in range(7):
             m, n = shape(device.rng, device.dim) if i else (16, 6)
             c = make(device, VOp.NORM_STAT, m=m, n=n)
             c["src0"] = min(c["src0"], 60)
@@ -88,7 +88,7 @@ def test_rms(dividers: int) -> None:
 
 def test_rope_product_table() -> None:
     def commands(device: Device) -> Iterator[Command]:
-        for i in range(14):
+        for i in range(8):
             m, n = shape(device.rng, device.dim)
             yield scale(device, make(device, VOp.ROPE, [C.COLUMN] if i % 2 else [], m=m, n=n))
             m, n = shape(device.rng, device.dim)
@@ -100,7 +100,7 @@ def test_rope_product_table() -> None:
 
 
 @pytest.mark.parametrize(("dim", "passes", "count", "comparison_modes"), some([
-    (2, 1, 50, True), (4, 2, 30, True), (8, 4, 25, True), (4, 1, 60, True), (8, 2, 30, False)], 3))
+    (2, 1, 25, True), (4, 2, 20, True), (8, 4, 12, True), (4, 1, 60, True), (8, 2, 30, False)], 3))
 def test_random_mix(dim: int, passes: int, count: int, comparison_modes: bool) -> None:
     """Any operation after any other with any flags, stale contexts included."""
     def commands(device: Device) -> Iterator[Command]:
