@@ -107,13 +107,14 @@ def main() -> None:
     record = json.loads(args.out.read_text()) if args.out.is_file() else {}
     if record.get("setting") != setting:
         record = {"command": "python -m benchmarks.decode_rtl", "setting": setting, "machine": machine(), "rows": []}
-    known = {(str(row.get("schedule")), row["method"], row["launch"], *row["models"]): row for row in record["rows"]}
-    record["rows"] = []
+    kept = {(row.get("schedule"), row["method"], row["launch"]): row for row in record["rows"]}
     for (method, launch, category), name in runs:
         schedule = schedules[name] if name else None
         own = {"prune": name, "schedule": str(schedule)} if schedule else {}
-        key = (str(schedule), method, launch, *_models(pair, method))
-        record["rows"].append(known.get(key) or own | decode(pair, args, method, launch, category, schedule))
+        key = own.get("schedule"), method, launch
+        if kept.get(key, {}).get("models") != _models(pair, method):
+            kept[key] = own | decode(pair, args, method, launch, category, schedule)
+        record["rows"] = list(kept.values())
         write(args.out, record)
     show(f"{args.model} pair on {args.config}: model and RTL", [{
         "method": f"{row['method']}, {row['prune']}" if "prune" in row else row["method"], "launch": row["launch"],
