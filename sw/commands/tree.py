@@ -52,7 +52,6 @@ def tree(
     Examples:
       gemmule tree
       gemmule tree --method recycling --prompts 12
-      gemmule tree --prompts 4 --out build/tree.yaml
     """
     out, device = Output(json), read_config(config)
 
