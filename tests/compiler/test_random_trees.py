@@ -93,7 +93,8 @@ def check(sizes: Sizes, config: str, most: int, count: int, seed: int) -> Counte
     names, alone = [node.name for node in network.graph.attentions], IntegerInterpreter(network)
     for number in range(count):
         if (at := bench.cache.length()) == program.max_positions or random.random() < 0.1:
-            bench.cache.truncate(at := sizes.prefix + int(random.integers(0, 4)))  # what is behind is overwritten
+            at = min(at, sizes.prefix + int(random.integers(0, 4)))
+            bench.cache.truncate(at)  # what is behind is overwritten
         left = program.max_positions - at
         if (near := int(random.integers(1, most + 1))) < left and random.random() < 0.2:
             bench.fill_cache(left - near, seed + number)
