@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gemmule.sw.prompts.choose import load
+from gemmule.sw.reports.markdown import fill
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -227,3 +228,22 @@ def test_heads_that_leave_the_sentence_encoder() -> None:
     ratios = {row["tokens"]: round(row["cycles_ratio"], 2) for row in found["heads_cycles"]
               if row["schedule"] == "6 heads"}
     assert ratios == {128: 1.1, 256: 1.13}
+
+
+def test_free_rows_are_those_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer rows than the first that costs more; a pass of one row takes no less behind more; the page tells it."""
+    monkeypatch.syspath_prepend(ROOT)
+    from benchmarks.free_rows import CONTEXTS, OWN, PAGE, PARTS, RESULTS, SHAPES
+
+    rows = json.loads(RESULTS.read_text())["rows"]
+    assert {row["model"] for row in rows} == {OWN, *SHAPES}
+    for row in rows:
+        assert bool(row["refused"]) is not bool(row["contexts"])
+        if row["contexts"]:
+            assert [one["cached"] for one in row["contexts"]] == list(CONTEXTS)
+            assert [one["one_row"] for one in row["contexts"]] == sorted(one["one_row"] for one in row["contexts"])
+            assert all(1 <= one["free"] <= row["most_rows"] for one in row["contexts"])
+            assert all((one["wide"] <= 1.03) >= (one["free"] >= 16) for one in row["contexts"] if one["wide"])
+    text = PAGE.read_text()
+    for marker, content in PARTS.items():
+        assert fill(text, marker, content()) == text, f"{marker}: run python -m benchmarks.free_rows --page"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,8 +18,10 @@ from gemmule.sw.commands.shared.common import (
     read_config,
 )
 from gemmule.sw.limits import DEFAULT, new_tokens
+from gemmule.sw.reports.files import check_writable, write_file
 
 if TYPE_CHECKING:
+    from gemmule.sw.decoding.adaptive.shapes import Shape
     from gemmule.sw.models.pair import Pair
 
 __all__ = ["tree"]
@@ -35,6 +38,9 @@ def tree(
     method: Annotated[str, choice("--method", METHODS, "Method whose trees are counted.")] = METHODS[0],
     prompts: Annotated[int, typer.Option("--prompts", metavar="N", min=1, help="Prompts that are decoded.")] = 8,
     max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", metavar="N", min=1, help="For each prompt.")] = 64,
+    out_file: Annotated[Path | None, typer.Option(
+        "--out", metavar="FILE", show_default=False, callback=lambda path: check_writable("--out", path),
+        help="Write the tree's shape to this file (YAML), for --tree of generate and bench.")] = None,
     json: JsonOption = None,
 ) -> None:
     """Measure how often each rank of a method's candidates is right, what rows cost, and which tree pays most.
@@ -97,6 +103,27 @@ def tree(
               f"{record['gain']:.2f} times the tokens a cycle of autoregressive decoding; by ranks:")
     for line in drawn(best.places):
         out.print(f"  {line}")
+    if out_file is not None:
+        _write(out_file, best, out, f"{pair.name} model, {method}, {device.name}", method)
+
+
+def _write(path: Path, shape: Shape, out: Output, of: str, method: str) -> None:
+    """The shape as a file for ``--tree``, and the options that go with it."""
+    from gemmule.sw.decoding.candidates.shape_files import shape_text
+    from gemmule.sw.decoding.methods import METHODS as KNOWN
+
+    if not shape.places:
+        out.print(f"no tree pays, so {path} is not written")
+        return
+    lines = [f"# gemmule tree: {of}; {shape.tokens:.2f} tokens a step expected.",
+             "# A candidate by the ranks on the way to it, from 0: 0,1 is the second one behind the first one.",
+             "paths:", *(f"- {shape_text([place])}" for place in shape.places)]
+    write_file(path, "\n".join(lines) + "\n", "--out")
+    usual = KNOWN[method].values({})
+    needed = {"draft_tree_top": 1 + max(place[-1] for place in shape.places), "draft_tree_depth": shape.levels}
+    wider = "".join(f" --{key.replace('_', '-')} {count}" for key, count in needed.items()
+                    if count > usual.get(key, count))
+    out.print(f"shape: {path}, for --method {method} --tree {path}{wider}")
 
 
 def _prompts(pair: Pair, count: int) -> list[list[int]]:

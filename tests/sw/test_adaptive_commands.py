@@ -1,4 +1,4 @@
-"""`--adaptive` and `gemmule tree` from the command line."""
+"""`--adaptive`, `--tree` and `gemmule tree` from the command line."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from gemmule.sw.benches.theory import break_even, expected_tokens
+from gemmule.sw.decoding.candidates.shape_files import shape_text
+from gemmule.sw.decoding.methods.method import SHAPED
 
 from .test_cli import run as run_command
 
@@ -111,3 +113,29 @@ def test_a_tree_of_no_draft(run: Run) -> None:
     code, _, error = run("tree", "--model", "nothing.safetensors")
     assert code == 2
     assert "--model must be one of" in error
+
+
+def test_from_the_command_that_finds_it_to_the_one_that_takes_it(run: Run, tmp_path: Path) -> None:
+    shape, told = tmp_path / "tree.yaml", tmp_path / "told.json"
+    code, text, error = run("tree", *SHORT, "--method", "recycling", "--prompts", "2", "--json", str(told), "--out",
+                            str(shape))
+    assert code == 0, error
+    places = [tuple(place) for place in json.loads(told.read_text())["places"]]
+    assert set(SHAPED.places("--tree", str(shape))) == set(places)
+    assert f"--method recycling --tree {shape}" in " ".join(text.split())
+    code, _, error = run("generate", *SHORT, "--method", "recycling", "--tree", str(shape), "--json", str(told))
+    assert code == 0, error
+    record = json.loads(told.read_text())
+    assert record["method_options"]["tree"] == shape_text(SHAPED.places("--tree", str(shape)))
+    assert record["same_tokens_as_ar"] is True
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    (("--method", "pld", "--tree", "0 1"), "--tree needs --method"),
+    (("--method", "recycling", "--tree", "nowhere.yaml"), "--tree nowhere.yaml: "),
+    (("--method", "recycling", "--tree", "0 0"), "--tree must name each path once, not 0 twice: drop one")])
+def test_what_the_command_refuses(run: Run, options: tuple[str, ...], message: str) -> None:
+    code, text, error = run("generate", *SHORT, *options)
+    assert (code, text) == (2, "")
+    assert message in error
+    assert error.count("\n") == 1

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from gemmule.compiler.ir import Rows
-from gemmule.sw.decoding.adaptive.shapes import Shape
 from gemmule.sw.decoding.generate import Conversation, generate
 from gemmule.sw.decoding.generation import Generation
 from gemmule.sw.decoding.methods import METHODS, draft_tree
@@ -59,7 +58,7 @@ def leftmost(tree: Tree) -> list[int]:
     return path
 
 
-SHAPE = Shape(((0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0)), 2.0, 1.0)
+SHAPE = ((0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0))
 
 
 @pytest.fixture(params=["grown", "narrow", "static"])
@@ -139,7 +138,7 @@ def test_drafting_ends_where_it_does_not_pay() -> None:
 def test_a_static_tree_has_its_shape() -> None:
     _, drafter = decode(model(DRAFT), 30, shape_of=lambda tokens: SHAPE)
     tree = drafter.trees[0]
-    assert len(tree.tokens) == 1 + len(SHAPE.places)
+    assert len(tree.tokens) == 1 + len(SHAPE)
     assert [len(tree.children(node)) for node in range(len(tree.tokens))] == [2, 2, 1, 0, 0, 1, 0]
 
 

@@ -124,6 +124,18 @@ def test_other_ways(both: tuple[LoadedModel, OnePass], way: str, method: str) ->
     assert max(drafted for drafted, _ in found.steps) > 1
 
 
+def test_a_shape_that_is_given(both: tuple[LoadedModel, OnePass]) -> None:
+    """Each tree has its places, while tokens are left; more ranks or positions than the drafter has are refused."""
+    expected = talk(*both, Ledger(CONFIG), method="ar").turn([3, 1, 4], 20)
+    found = talk(*both, Ledger(CONFIG), count=7, tree="0 1 0,0 0,2 1,1").turn([3, 1, 4], 20)
+    assert found.tokens == expected.tokens
+    assert {drafted for drafted, _ in found.steps[:3]} == {5}
+    for shape, said in (("0 4", "at most 4 candidates behind one path"),
+                        (" ".join(",".join("0" * depth) for depth in range(1, 3 + len(MASKS))), "levels, as the")):
+        with pytest.raises(InputError, match=f"--tree must have .*{said}"):
+            talk(*both, Ledger(CONFIG), count=7, tree=shape)
+
+
 @pytest.mark.parametrize("method", TRAINED)
 def test_by_the_interpreter(both: tuple[LoadedModel, OnePass], method: str) -> None:
     """The same tokens, steps and cycles as of the simulated device."""

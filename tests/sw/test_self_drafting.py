@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from gemmule.compiler.compile import compile_network
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.ir import Cache, IntegerInterpreter, Rows, layer_part
+from gemmule.compiler.ir import Cache, IntegerInterpreter, Network, Rows, layer_part
 from gemmule.compiler.programs.beside import compile_in_cache
 from gemmule.compiler.quantize.narrow import narrowed
 from gemmule.config import load_config
@@ -146,6 +147,32 @@ def test_the_search_takes_the_layer_that_changes_least(tmp_path: Path, monkeypat
     path.write_text("{}", encoding="utf-8")
     assert skipped_layers(placed, "mine", texts) == (2,)
     assert json.loads(path.read_text(encoding="utf-8"))["skipped"] == [2]
+
+
+def test_many_layers_are_searched_in_so_many_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All once, then the best of them alone; progress counts each. With more passes all are tried in every step."""
+    sizes = replace(SIZES, layers=9, hidden=24, inner=24, head_dim=8)
+    deep, config, seen = random_network(sizes, SEED), load_config("edge"), list[int]()
+    placed = Placed(deep, compile_network(deep, config, rows=2, tokens=True, general=True), np.zeros(1, dtype=np.uint8))
+
+    def counted(network: Network, *ranges: tuple[int, int]) -> Network:
+        seen.append(sum(count for _, count in ranges))
+        return layer_part(network, *ranges)
+
+    monkeypatch.setattr(skipping, "layer_part", counted)
+    monkeypatch.setattr(skipping, "PATIENCE", 99)
+    text, told = [[3, 1, 4, 1, 5, 9, 2, 6]], list[int]()
+    by_passes: dict[int, list[Trial]] = {}
+    for passes, tried in ((20, [9, 1, 1, 1, 1, 1, 1, 1]), (64, [9, 8, 7, 6, 5, 4, 3, 2])):
+        monkeypatch.setattr(skipping, "MOST_TRIED", passes)
+        seen.clear()
+        told.clear()
+        by_passes[passes] = list(trials(placed, text, lambda done, note: told.append(done)))
+        counts = Counter(seen)
+        assert [counts[8 - size] for size in range(len(by_passes[passes]))] == tried
+        assert told == [*range(1, len(seen) + 1)]
+        assert len(told) <= skipping._most_tried(9)
+    assert by_passes[20][0] == by_passes[64][0]
 
 
 # -- what cannot be

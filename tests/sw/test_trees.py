@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from benchmarks.equality import Uncharged
 from gemmule.compiler.compile import compile_network
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Cache, IntegerInterpreter, Network, Rows
@@ -18,9 +20,12 @@ from gemmule.sw.decoding.tree import Drafter, Extra, Tree
 from gemmule.sw.device.backends import open_device
 from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.device.runtime import LoadedModel
+from gemmule.sw.step import Forward
+from gemmule.sw.workloads.pruned import Untimed
 from tests.compiler.integer_networks import Sizes, random_network
 
 SEED = 20261125
+EDGE = load_config("edge")
 SIZES = Sizes(family="llama", hidden=48, inner=100, heads=4, kv_heads=2, head_dim=24, layers=3, vocab=101, positions=60)
 PROMPT = [3, 1, 4, 1, 5]
 
@@ -75,6 +80,83 @@ def test_tokens_and_cache_of_autoregressive_decoding(family: str, config: str) -
     moves = ledger.launches["target"] - len(found.steps) - 1
     assert 0 < moves < len(found.steps), "some paths were not in place, and moving them was charged"
     assert ledger.device_cycles == sum(ledger.by_model.values())
+
+
+class Wild(Drafter):
+    """Random trees of any form: chains, stars, equal siblings, many tokens 0; the text's own next tokens among them."""
+
+    def __init__(self, text: list[int], given: int, seed: int) -> None:
+        self.text, self.given, self.random = text, given, np.random.default_rng(seed)
+        self.seen = Counter[str]()
+
+    def propose(self, ids: list[int], budget: int) -> Tree:
+        random, right = self.random, self.text[len(ids) - self.given:]
+        reach, tokens, parent, depth = int(random.choice([1, 2, 8])), [ids[-1]], [-1], [0]
+        for node in range(1, int(random.integers(0, budget + 1)) + 1):
+            behind = int(random.integers(max(0, node - reach), node))
+            good = depth[behind] < len(right) and random.random() < 0.6
+            tokens.append(right[depth[behind]] if good else int(random.integers(0, random.choice([1, VOCABULARY]))))
+            parent.append(behind)
+            depth.append(depth[behind] + 1)
+        pairs = [*zip(parent, tokens)]
+        self.seen.update({"trees": 1, "siblings": len(set(parent)) < len(pairs), "token 0": 0 in tokens[1:],
+                          "equal siblings": len(set(pairs)) < len(pairs), "the last position": budget == max(depth)})
+        return Tree(tokens, parent)
+
+    def observe(self, out: Forward, path: list[int], new: list[int]) -> None:
+        self.seen.update({"accepted": len(path) > 1, "a stop inside": len(new) < len(path)})
+
+
+VOCABULARY = 5
+WILD = replace(SIZES, vocab=VOCABULARY, hidden=24, inner=24, head_dim=8, layers=1)
+
+
+def decode_wildly(model: LoadedModel, part: int, texts: int) -> Counter[str]:
+    """Texts with random trees, each to a stop, to a number of tokens or to the end of the context; what they had."""
+    random, seen = np.random.default_rng((SEED, part)), Counter[str]()
+    for number in range(texts):
+        prompt = random.integers(0, VOCABULARY, random.integers(1, 9)).tolist()
+        plain = generate(model, Autoregressive(), prompt, 99, Ledger(EDGE)).tokens
+        end, stops, new, reason = len(plain), frozenset[int](), 99, "context"
+        if number % 3 == 0:
+            stop = plain[int(random.integers(len(plain)))]
+            end, stops, reason = plain.index(stop) + 1, frozenset({stop}), "stop"
+        elif number % 3 == 1:
+            end, reason = (new := int(random.integers(8, 40))), "length"
+        drafter = Wild(plain, len(prompt), SEED + number + 1000 * part)
+        found = generate(model, drafter, prompt, new, Ledger(EDGE), stops)
+        assert (found.tokens, found.finish_reason) == (plain[:end], reason)
+        seen += drafter.seen + Counter({found.finish_reason: 1, "0 in the text": 0 in found.tokens})
+    return seen
+
+
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.long) for part in range(1, 5))])
+def test_random_trees_in_the_loop(part: int) -> None:
+    """A thousand in all parts: on the interpreter, with stops, tokens 0 and the context's end inside."""
+    print(f"seed {SEED}, part {part}")
+    network = random_network(WILD, SEED)
+    seen = decode_wildly(Uncharged("target", network, Untimed(network.graph, 8), None), part, 24)  # type: ignore[arg-type]
+    assert seen["trees"] >= 200
+    for kind in ("siblings", "equal siblings", "token 0", "the last position", "accepted"):
+        assert seen[kind] > 20, f"only {seen[kind]} of {seen['trees']} trees have {kind}"
+    for kind in ("stop", "length", "context", "a stop inside", "0 in the text"):
+        assert seen[kind] > 1, f"only {seen[kind]} texts have {kind}"
+
+
+def test_random_trees_in_the_loop_find_a_wrong_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a path's last row is taken from the row after it, as in a cache whose rows were moved wrongly."""
+    keep = Cache.keep
+
+    def wrong(self: Cache, slots: list[int], sequence: int = 0) -> None:
+        moved = [*slots]
+        if moved and moved[-1] + 1 < self.length(sequence) and moved != [*range(len(moved))]:
+            moved[-1] += 1
+        keep(self, moved, sequence)
+
+    monkeypatch.setattr(Cache, "keep", wrong)
+    network = random_network(WILD, SEED)
+    with pytest.raises(AssertionError):
+        decode_wildly(Uncharged("target", network, Untimed(network.graph, 8), None), 0, 24)  # type: ignore[arg-type]
 
 
 def test_every_node_sees_its_path_only() -> None:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from gemmule.sw.decoding.candidates.shape_files import Shaped
 from gemmule.sw.decoding.methods import METHODS, Method, Option, of_option
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import Listed, Several, either
@@ -17,6 +18,8 @@ __all__ = ["check_options", "drafts_of", "own_options", "with_method_options"]
 
 PLACE = "method_options"
 """The command's parameter in whose place the options stand; it gets those that are given, by name."""
+WORDS = {Listed: "N,..", Several: "D,..", Shaped: "FILE"}
+"""In help, of values that are no number."""
 
 
 def _declared(without: tuple[str, ...]) -> dict[str, Option]:
@@ -42,7 +45,7 @@ def _parameter(option: Option) -> inspect.Parameter:
     limits, methods = option.limits, of_option(option.name)
     text, words = option.help.rstrip("."), limits if isinstance(limits, tuple) else ()
     said = text if words else f"{text}, {limits}"
-    one = "N,.." if isinstance(limits, Listed) else "D,.." if isinstance(limits, Several) else "N"
+    one = next((word for kind, word in WORDS.items() if isinstance(limits, kind)), "N")
     made = typer.Option(
         option.name, metavar="|".join(words) or one, show_default=False, autocompletion=lambda: list(words),
         callback=lambda value: value if value is None else option.check(value),

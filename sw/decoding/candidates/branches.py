@@ -7,9 +7,10 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import NamedTuple, TypeVar
 
+from gemmule.sw.decoding.adaptive.shapes import Place
 from gemmule.sw.decoding.tree import Tree
 
-__all__ = ["Branches", "Follow", "grow", "in_depth"]
+__all__ = ["Branches", "Follow", "fill", "grow", "in_depth"]
 
 S = TypeVar("S")
 Follow = Callable[[S], Iterable[tuple[int, float, S]]]
@@ -45,6 +46,28 @@ def grow(pending: int, most: int, place: S, follow: Follow[S], least: float = 0.
         chances.append(-chance)
         reach(len(tokens) - 1, behind)
     return Branches(in_depth(tokens, parents, chances), sum(chances[1:]))
+
+
+def fill(pending: int, shape: Iterable[Place], place: S, follow: Follow[S]) -> Tree:
+    """The candidates behind ``pending`` that stand at the places of a shape; those that nothing fills are left out.
+
+    ``shape``: level by level, of siblings the likelier first.
+    """
+    tokens, parents, chances = [pending], [-1], [1.0]
+    behind: dict[Place, list[tuple[int, float, S]]] = {(): [*follow(place)]}
+    nodes: dict[Place, int] = {(): 0}
+    for at in shape:
+        candidates = behind.get(at[:-1], [])
+        if at[-1] >= len(candidates):
+            continue
+        token, chance, after = candidates[at[-1]]
+        parent = nodes[at[:-1]]
+        nodes[at] = len(tokens)
+        behind[at] = [*follow(after)]
+        tokens.append(token)
+        parents.append(parent)
+        chances.append(chances[parent] * chance)
+    return in_depth(tokens, parents, chances)
 
 
 def in_depth(tokens: list[int], parents: list[int], chances: list[float]) -> Tree:

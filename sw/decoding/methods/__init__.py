@@ -7,13 +7,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gemmule.sw.decoding.methods.method import DRAFT, VOCABULARY, Method, Option, Request
+from gemmule.sw.decoding.methods.method import DRAFT, TREE, VOCABULARY, Method, Option, Request
 from gemmule.sw.errors import InputError
 
 if TYPE_CHECKING:
     from gemmule.sw.kv.pruning import Pruning
 
-__all__ = ["DRAFT", "METHODS", "VOCABULARY", "Method", "Option", "Request", "drafting_of", "needing_int4", "of_option"]
+__all__ = [
+    "DRAFT", "METHODS", "TREE", "VOCABULARY", "Method", "Option", "Request", "drafting_of", "needing_int4", "of_option"]
 
 
 def _found() -> dict[str, Method]:

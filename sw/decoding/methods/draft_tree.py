@@ -11,21 +11,22 @@ what follows it displaced a candidate, or the tokens that may be won are worth l
 cycles of the step.
 
 With ``--draft-tree-form static`` every tree has the same shape, level by level: that of the most tokens a cycle, by how
-often each rank of the draft was right (:data:`RANKS`) and what passes of both models cost on this device.
+often each rank of the draft was right (:data:`RANKS`) and what passes of both models cost on this device. With
+``--tree`` it has the shape that is given.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from heapq import nlargest
 from math import exp
 from typing import TYPE_CHECKING
 
-from gemmule.sw.decoding.adaptive.shapes import Place, Shape, cost_shape
+from gemmule.sw.decoding.adaptive.shapes import Place, cost_shape
 from gemmule.sw.decoding.candidates.branches import in_depth
-from gemmule.sw.decoding.methods.method import DRAFT, Method, Option, Request
+from gemmule.sw.decoding.methods.method import DRAFT, TREE, Method, Option, Request
 from gemmule.sw.decoding.paced import Paced
 from gemmule.sw.decoding.tree import Tree
 from gemmule.sw.errors import InputError
@@ -66,7 +67,7 @@ class DraftTree(Paced):
 
     def __init__(self, model: LoadedModel, lengths: Lengths | int, host: Host | None = None, *, top: int = 4,
                  width: int = 3, depth: int = 7, kept: bool = True,
-                 shape_of: Callable[[int], Shape] | None = None) -> None:
+                 shape_of: Callable[[int], tuple[Place, ...]] | None = None) -> None:
         """``lengths``: candidates of a step; ``top``: behind one path; ``width``: paths that a pass answers behind;
         ``depth``: passes of a step at most; ``kept``: the KV cache keeps rows; ``shape_of``: that of all trees, behind
         so many tokens, None: each tree grows as it is likely.
@@ -91,11 +92,11 @@ class DraftTree(Paced):
         if most:
             out = yield from self.cache.chain(ids, Want(last=1, top=self.top))
             found += self._behind(None, out, 0)
-        shape = None if self.shape_of is None else self.shape_of(len(ids)).places[:most]
+        shape = None if self.shape_of is None else self.shape_of(len(ids))[:most]
         for _ in range(1, self.depth if most else 0):
             best = self._best(found, most, shape)
             paths = self._worth(best, most) if shape is None else [
-                one for one in best if not one.asked and (*one.place, 0) in shape]
+                one for one in best if not one.asked and any(place[:-1] == one.place for place in shape)]
             if not paths:
                 break
             out = yield from self.cache.branches(_rows(paths, len(ids)), Want(last=len(paths), top=self.top))
@@ -163,15 +164,24 @@ def _make(request: Request) -> DraftTree:
     if request.draft is None:
         raise InputError("--method draft-tree needs a draft model: give --draft-model FILE, or --method ar")
     options = request.options
-    shape_of = None
-    if options["draft_tree_form"] == "static":
+    shape = request.shape(most=min(request.lengths.most(), request.draft.program.max_rows),
+                          behind=options["draft_tree_top"], levels=options["draft_tree_depth"])
+    shape_of: Callable[[int], tuple[Place, ...]] | None = None
+    if shape is not None:
+        shape_of = partial(_given, shape)
+    elif options["draft_tree_form"] == "static":
         shape_of = _shape_of(request, request.draft)
     return DraftTree(request.draft, request.lengths, request.host, top=options["draft_tree_top"],
                      width=options["draft_tree_width"], depth=options["draft_tree_depth"], kept=request.kept,
                      shape_of=shape_of)
 
 
-def _shape_of(request: Request, draft: LoadedModel) -> Callable[[int], Shape]:
+def _given(shape: tuple[Place, ...], tokens: int) -> tuple[Place, ...]:
+    """One shape behind any number of tokens."""
+    return shape
+
+
+def _shape_of(request: Request, draft: LoadedModel) -> Callable[[int], tuple[Place, ...]]:
     """The best shape behind so many tokens, one for every 64.
 
     Raises:
@@ -187,9 +197,10 @@ def _shape_of(request: Request, draft: LoadedModel) -> Callable[[int], Shape]:
     drafts, most = CostCurve(draft), min(request.lengths.most(), draft.program.max_rows)
 
     @cache
-    def at(cached: int) -> Shape:
+    def at(cached: int) -> tuple[Place, ...]:
+        level = drafts.of(min(2, draft.program.max_rows), cached, Want(top=top))
         return cost_shape(curve, RANKS[:top], most, cached, request.rule.want(), request.host.step_cycles,
-                          lambda levels: levels * drafts.of(min(2, draft.program.max_rows), cached, Want(top=top)))
+                          lambda levels: levels * level).places
 
     return lambda tokens: at(tokens // 64 * 64)
 
@@ -209,4 +220,5 @@ METHOD = Method(
         Option(name="--draft-tree-depth", limits=Range(1, 15, "passes"), default=7,
                help="Passes of the draft in a step, at most."),
         Option(name="--draft-tree-form", limits=("grown", "static"), default="grown",
-               help="Whether a tree grows where the draft is sure, or all have the shape of the most tokens a cycle.")))
+               help="Whether a tree grows where the draft is sure, or all have the shape of the most tokens a cycle."),
+        TREE))

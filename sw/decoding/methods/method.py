@@ -14,12 +14,14 @@ from keyword import iskeyword
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gemmule.sw.decoding.candidates.shape_files import Shaped
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import Decimals, Listed, Range, Several, check_choice
 
 if TYPE_CHECKING:
     from gemmule.config import Host
     from gemmule.sw.datastore.datastore import Datastore
+    from gemmule.sw.decoding.adaptive.shapes import Place
     from gemmule.sw.decoding.lengths import Lengths
     from gemmule.sw.decoding.one_pass import OnePass
     from gemmule.sw.decoding.tree import Drafter
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from gemmule.sw.kv.selected import Chooser
     from gemmule.sw.kv.text import TextKV
 
-__all__ = ["DRAFT", "VOCABULARY", "Method", "Option", "Request", "file_of"]
+__all__ = ["DRAFT", "TREE", "VOCABULARY", "Method", "Option", "Request", "file_of"]
 
 RESERVED = ("always", "never", "all")
 """Words that `gemmule bench` has for something else."""
@@ -50,15 +52,15 @@ class Option:
 
     Attributes:
         name: on the command line.
-        limits: integers or decimals from and to, a list of numbers or of words, or words; of words the first is the
-            default where none is named.
+        limits: integers or decimals from and to, a list of numbers or of words, the shape of a tree, or words; of
+            words the first is the default where none is named.
         default: None: the method finds one (``otherwise`` says which).
         help: what it means, a sentence.
         otherwise: the default in words.
     """
 
     name: str
-    limits: Range | Decimals | Listed | Several | tuple[str, ...]
+    limits: Range | Decimals | Listed | Several | Shaped | tuple[str, ...]
     help: str
     default: float | str | None = None
     otherwise: str = ""
@@ -87,6 +89,12 @@ VOCABULARY = Option(
     name="--draft-vocabulary", limits=Range(16, 1 << 20, "tokens"), otherwise="all tokens",
     help="Tokens that the draft chooses among, the most frequent ones: its logits layer has so many rows.")
 """Of methods whose drafts pay for a head of their own."""
+SHAPED = Shaped(15)
+"""One pass verifies 16 rows."""
+TREE = Option(
+    name="--tree", limits=SHAPED, otherwise="the method's own trees",
+    help="Shape that every tree gets, such as gemmule tree writes with --out.")
+"""Of methods whose candidates behind a path have ranks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,6 +148,28 @@ class Request:
         if self.options.get(VOCABULARY.key) and not self.rule.want(1, self.lengths.needs_confidence).plain:
             raise InputError(f"{VOCABULARY.name} takes greedy drafts: use --temperature 0 without --draft-lengths "
                              "confidence, or drop it")
+
+    def shape(self, *, most: int, behind: int, levels: int) -> tuple[Place, ...] | None:
+        """The shape that every tree gets, level by level; None where none is given.
+
+        ``most``: candidates that a step drafts; ``behind``: candidates that the method finds behind a path;
+        ``levels``: on which it finds some.
+
+        Raises:
+            InputError: the shape has more of one of them.
+        """
+        text = self.options.get(TREE.key)
+        if text is None:
+            return None
+        places = SHAPED.places(TREE.name, text)
+        for limit, count, what in (
+                (most, len(places), "candidates, as a step drafts"),
+                (behind, 1 + max(place[-1] for place in places), "candidates behind one path, as the method finds"),
+                (levels, max(map(len, places)), "levels, as the method drafts")):
+            if count > limit:
+                raise InputError(f"{TREE.name} must have at most {limit} {what} with these options, not {count}: leave "
+                                 "some out, or let the method draft more")
+        return places
 
 
 @dataclass(frozen=True, kw_only=True)

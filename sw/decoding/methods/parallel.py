@@ -8,7 +8,8 @@ Of each position the device gives the ``--parallel-top`` largest logits. A mask 
 it, so the tree has at each depth the same candidates, whatever they stand behind: it takes the paths with the largest
 products of chances. With ``--parallel-form confident`` a chance comes from the logits, as the drafter's own softmax at
 a temperature of each position (:data:`TEMPERATURES`); with ``fixed`` from position and rank alone (:data:`RANKS`), so
-that each step has a tree of the same shape. One candidate a position is a chain, whose pass needs no logits.
+that each step has a tree of the same shape. With ``--tree`` it has the shape that is given (as Medusa's trees, Cai et
+al. 2024). One candidate a position is a chain, whose pass needs no logits.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ from math import exp
 from typing import TYPE_CHECKING
 
 from gemmule.sw.decoding.adaptive.worth import Worth
-from gemmule.sw.decoding.candidates.branches import grow
-from gemmule.sw.decoding.methods.method import DRAFT, Method, Option, Request
+from gemmule.sw.decoding.candidates.branches import fill, grow
+from gemmule.sw.decoding.methods.method import DRAFT, TREE, Method, Option, Request
 from gemmule.sw.decoding.tree import Drafter, Tree
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import DRAFTS, Range
 
 if TYPE_CHECKING:
     from gemmule.config import Host
+    from gemmule.sw.decoding.adaptive.shapes import Place
     from gemmule.sw.decoding.one_pass import OnePass
     from gemmule.sw.step import Asking, Forward
 
@@ -68,17 +70,17 @@ class OnePassDrafter(Drafter):
     """Drafts a tree with the masks' answers. Its cache has a row for each token that the target has read."""
 
     def __init__(self, drafter: OnePass, most: int, *, top: int, form: str = "confident", kept: bool = True,
-                 host: Host | None = None) -> None:
+                 host: Host | None = None, shape: tuple[Place, ...] | None = None) -> None:
         """``most``: candidates of a step; ``top``: of a position; ``form``: of :data:`FORMS`; ``kept``: its KV cache
-        keeps rows.
+        keeps rows; ``shape``: of each tree, None: as large as is worth its rows.
         """
         from gemmule.config import Host
 
         self.host = host or Host()
         self.drafter, self.most, self.top, self.chances = drafter, most, top, FORMS[form]
         self.cache, self.worth = drafter.model.kv(kept=kept), Worth(self.host.launch_cycles, self.host.step_cycles)
-        self.spent = 0
-        """Cycles of the step's own passes."""
+        self.shape, self.spent = shape, 0
+        """``spent``: cycles of the step's own passes."""
         self.pending = 0
         """Position of the last token, whose row the target has not read."""
         self.elsewhere: dict[int, int] = {}
@@ -96,6 +98,8 @@ class OnePassDrafter(Drafter):
         self.pending = len(ids) - 1
         guesses = yield from self.guesses(ids, budget)
         follow = partial(self.behind, guesses)
+        if self.shape is not None:
+            return fill(ids[-1], self.shape[:budget], 0, follow)
         return self.worth.chosen(lambda count: grow(ids[-1], count, 0, follow), min(self.most, budget),
                                  self.spent).tree
 
@@ -147,9 +151,10 @@ def drafter_of(request: Request, name: str) -> OnePass:
 
 
 def _make(request: Request) -> OnePassDrafter:
-    options = request.options
-    return OnePassDrafter(drafter_of(request, "parallel"), request.lengths.most(), top=options["parallel_top"],
-                          form=options["parallel_form"], kept=request.kept, host=request.host)
+    options, drafter, most = request.options, drafter_of(request, "parallel"), request.lengths.most()
+    return OnePassDrafter(drafter, most, top=options["parallel_top"], form=options["parallel_form"], kept=request.kept,
+                          host=request.host, shape=request.shape(
+                              most=most, behind=options["parallel_top"], levels=1 + len(drafter.masks)))
 
 
 OPTIONS = (
@@ -166,4 +171,4 @@ METHOD = Method(
     make=_make, needs_one_pass=True, scheduled=False, labels=(DRAFT,),
     drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=15, help="Tokens drafted per step.",
                   otherwise="as many as a pass verifies"),
-    options=OPTIONS)
+    options=(*OPTIONS, TREE))

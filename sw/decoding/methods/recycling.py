@@ -4,8 +4,8 @@ A table has of each token the ``--recycling-top`` largest logits of the last row
 accepted candidates and of rejected ones alike, for each of which a pass paid. The device finds them by its own top-K.
 Read from the last token on, the table gives a tree; its shape is fixed, here by how often a place in the table was
 right (:data:`CHANCES`), and as large as what a pass verifies; or, with ``--recycling-shape cost``, as large as gives
-the most tokens a cycle, by the exact cost of rows. No model but the target runs. With ``--recycling-keep on`` later
-requests begin with the table, so that results depend on the requests before.
+the most tokens a cycle, by the exact cost of rows; or, with ``--tree``, as it is given. No model but the target runs.
+With ``--recycling-keep on`` later requests begin with the table, so that results depend on the requests before.
 
 The device's top-K takes cycles for every row. With ``--recycling-top 1`` none runs: a token's entries are then the last
 answers behind it, the newest first, each of which the pass gives anyway (:data:`ANSWERS`).
@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from gemmule.sw.decoding.adaptive.shapes import cost_shape
-from gemmule.sw.decoding.candidates.branches import grow
-from gemmule.sw.decoding.methods.method import Method, Option, Request
+from gemmule.sw.decoding.adaptive.shapes import Place, cost_shape
+from gemmule.sw.decoding.candidates.branches import fill, grow
+from gemmule.sw.decoding.methods.method import TREE, Method, Option, Request
 from gemmule.sw.decoding.tree import Drafter, Tree
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import DRAFTS, Range
@@ -69,11 +69,11 @@ class Recycling(Drafter):
     """Drafts a tree from the table, which every pass fills."""
 
     def __init__(self, most: int, table: Table, *, prompts: bool = True,
-                 paying: Callable[[int], int] | None = None) -> None:
+                 paying: Callable[[int], int] | None = None, shape: tuple[Place, ...] | None = None) -> None:
         """``most``: candidates of a step; ``prompts``: rows of prompts fill the table, too; ``paying``: candidates that
-        pay behind so many tokens, None: all.
+        pay behind so many tokens, None: all; ``shape``: of each tree, None: that of the largest chances.
         """
-        self.table, self.most, self.prompts, self.paying = table, most, prompts, paying
+        self.table, self.most, self.prompts, self.paying, self.shape = table, most, prompts, paying, shape
         self.tree = Tree.chain(0, [])
 
     def want(self) -> Want | None:
@@ -93,7 +93,8 @@ class Recycling(Drafter):
         most = min(self.most, budget)
         if self.paying is not None:
             most = min(most, self.paying(len(ids) // 64 * 64))
-        self.tree = grow(ids[-1], most, ids[-1], self.table.follow).tree
+        self.tree = (grow(ids[-1], most, ids[-1], self.table.follow).tree if self.shape is None else
+                     fill(ids[-1], self.shape[:most], ids[-1], self.table.follow))
         return self.tree
 
     def trimmed(self, tree: Tree) -> None:
@@ -113,13 +114,14 @@ def table_of(request: Request) -> Table:
 
 def _make(request: Request) -> Recycling:
     options, most, curve = request.options, request.lengths.most(), request.curve
-    paying = None
-    if options["recycling_shape"] == "cost":
+    paying, table = None, table_of(request)
+    shape = request.shape(most=most, behind=table.top if table.top > 1 else len(ANSWERS), levels=most)
+    if options["recycling_shape"] == "cost" and shape is None:
         if curve is None:
             raise InputError("--recycling-shape cost takes one text with its whole cache, not --batch or --prune: take "
                              "full")
         paying = cache(partial(_paying, curve, options["recycling_top"], most, request.host.step_cycles))
-    return Recycling(most, table_of(request), prompts=options["recycling_prompts"] == "on", paying=paying)
+    return Recycling(most, table, prompts=options["recycling_prompts"] == "on", paying=paying, shape=shape)
 
 
 def _paying(curve: CostCurve, top: int, most: int, step: int, tokens: int) -> int:
@@ -151,4 +153,4 @@ METHOD = Method(
     options=(
         *OPTIONS, Option(name="--recycling-shape", limits=("full", "cost"), default="full",
                          help="Whether a tree has as many candidates as a pass verifies, or as give the most tokens a "
-                              "cycle.")))
+                              "cycle."), TREE))

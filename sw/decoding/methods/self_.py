@@ -4,7 +4,9 @@ Zhang et al. 2023. The layers that stay run one behind the other, each range of 
 own KV cache; the pass that verifies runs all of them and overwrites what drafting left. ``--skip-layers`` says which
 layers are left out. By default they are found once for a model and a device, and kept in the cache: starting from all
 layers, the one goes whose absence changes the fewest of the target's tokens on calibration text, then the next one. Of
-all these sets the one is taken with the most expected tokens per cycle. (The paper searches by Bayesian optimisation.)
+all these sets the one is taken with the most expected tokens per cycle. The search takes at most 64 passes over the
+texts (of more than 32 layers twice as many as those); with many layers it tries all of them once, and then only those
+whose absence alone changed the least. (The paper searches by Bayesian optimisation.)
 
 A network that was not trained to be left early loses much of its agreement with each layer: the report says whether it
 pays. ``layerskip`` drafts with the first layers alone.

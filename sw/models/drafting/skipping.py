@@ -4,23 +4,27 @@ From all layers on, the layer goes whose absence leaves most of the target's gre
 are, then the next one. A set with agreement a whose pass takes c times the target's gives, with n drafts a step,
 ``(1 - a^(n+1)) / (1 - a) / (c n + 1)`` times the tokens per cycle (Leviathan et al. 2023, theorem 3.8); the best set
 counts. The search ends where that falls several times in a row.
+
+It tries :data:`MOST_TRIED` sets of layers at most, each in a pass over the texts, whatever the machine. A network with
+so many layers that every step cannot try all that are left tries all in the first step only, and then those whose
+absence alone changed the least.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 
 import numpy as np
 
 from gemmule.compiler.ir import Cache, IntegerInterpreter, Network, Rows, layer_part
-from gemmule.compiler.sources import sources
+from gemmule.compiler.sources import SOURCES, sources
 from gemmule.config import Config
 from gemmule.io.cache import cache_folder, cache_root, writing
 from gemmule.io.files import write_atomically
-from gemmule.io.progress import say
+from gemmule.io.progress import counting, say
 from gemmule.sim.simulator import Simulator
 from gemmule.sw.device.interpreted import LARGE, InterpretedModel
 from gemmule.sw.device.runtime import TARGET
@@ -36,6 +40,9 @@ WINDOW = {False: 256, True: 96}
 PATIENCE = 3
 """Sets in a row that are worse than the best one, behind which the search ends."""
 MOST_DRAFTS = 7
+MOST_TRIED, STEPS = 64, 8
+"""Sets that are tried, of more than half as many layers twice those; steps behind the first one that they are for."""
+OWN_SOURCE = "sw/models/drafting/skipping.py"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,19 +85,22 @@ def skipped_layers(placed: Placed, name: str, texts: Sequence[Sequence[int]]) ->
         CacheError: it cannot be kept.
     """
     program = placed.program
-    key = sha256(sources() + program.image + repr((program.config.sha256, [*map(list, texts)])).encode()).hexdigest()
+    key = sha256(sources((*SOURCES, OWN_SOURCE)) + program.image
+                 + repr((program.config.sha256, [*map(list, texts)])).encode()).hexdigest()
     path = cache_root() / FOLDER / f"{name}-{key[:16]}.json"
     try:
         return tuple(json.loads(path.read_text(encoding="utf-8"))["skipped"])
     except (OSError, ValueError, KeyError, TypeError):
         pass  # there is none, or it is damaged
-    say(f"which layers of {name} draft best is found once, by calibration, and kept: {path}")
-    best: Trial | None = None
-    for trial in trials(placed, texts):
-        said = ", ".join(map(str, trial.skipped))
-        say(f"without layers {said}: {trial.agreement:.1%} of tokens agree, a draft costs {trial.cost:.2f}, "
-            f"{trial.speedup:.2f}x expected")
-        best = trial if best is None or trial.speedup > best.speedup else best
+    most, best = _most_tried(program.graph.layers), None
+    say(f"which layers of {name} draft best is found once, by at most {most} passes over calibration texts, and kept: "
+        f"{path}")
+    with counting("sets of layers tried", most) as tell:
+        for trial in trials(placed, texts, tell):
+            said = ", ".join(map(str, trial.skipped))
+            say(f"without layers {said}: {trial.agreement:.1%} of tokens agree, a draft costs {trial.cost:.2f}, "
+                f"{trial.speedup:.2f}x expected")
+            best = trial if best is None or trial.speedup > best.speedup else best
     assert best is not None, "a network has at least two layers"
     cache_folder(FOLDER)
     with writing():
@@ -98,8 +108,14 @@ def skipped_layers(placed: Placed, name: str, texts: Sequence[Sequence[int]]) ->
     return best.skipped
 
 
-def trials(placed: Placed, texts: Sequence[Sequence[int]]) -> Iterator[Trial]:
-    """The set of each size that the search goes through, a layer more each time."""
+def _most_tried(layers: int) -> int:
+    """Sets of layers that are tried at most."""
+    return min(layers * (layers + 1) // 2 - 1, max(MOST_TRIED, 2 * layers))
+
+
+def trials(placed: Placed, texts: Sequence[Sequence[int]], tell: Callable[[int, str], None] | None = None,
+           ) -> Iterator[Trial]:
+    """The set of each size that the search goes through, a layer more each time; ``tell``: how many sets were tried."""
     network, config = placed.network, placed.program.config
     cut = WINDOW[network.graph.parameters >= LARGE]
     windows = [list(text[:cut]) for text in texts]
@@ -107,13 +123,20 @@ def trials(placed: Placed, texts: Sequence[Sequence[int]]) -> Iterator[Trial]:
     full = _cycles(placed, config, windows[0], None)
     skipped: tuple[int, ...] = ()
     best = falls = 0.0
-    while len(skipped) < layers - 1 and falls < PATIENCE:
+    order, tried, most = [*range(layers)], 0, _most_tried(layers)
+    width = layers if most == layers * (layers + 1) // 2 - 1 else max(1, (most - layers) // STEPS)
+    while len(skipped) < layers - 1 and falls < PATIENCE and tried < most:
         found = []
-        for layer in (layer for layer in range(layers) if layer not in skipped):
-            tried = tuple(sorted((*skipped, layer)))
-            part = layer_part(network, *ranges_without(tried, layers))
-            found.append((float(np.mean(_answers(part, windows) == whole)), tried))
-        agreement, skipped = max(found, key=lambda one: one[0])
+        for layer in [layer for layer in order if layer not in skipped][:width if skipped else layers][:most - tried]:
+            part = layer_part(network, *ranges_without(tuple(sorted((*skipped, layer))), layers))
+            found.append((float(np.mean(_answers(part, windows) == whole)), layer))
+            tried += 1
+            if tell is not None:
+                tell(tried, f"{found[-1][0]:.1%} of tokens agree")
+        if not skipped:  # behind the first step, those whose absence alone changed the least go first
+            order = [layer for _, layer in sorted(found, key=lambda one: (-one[0], one[1]))]
+        agreement, gone = max(found, key=lambda one: (one[0], -one[1]))
+        skipped = tuple(sorted((*skipped, gone)))
         cost = _cycles(placed, config, windows[0], ranges_without(skipped, layers)) / full
         speedup, drafts = max((_speedup(agreement, cost, count), -count) for count in range(1, MOST_DRAFTS + 1))
         yield Trial(skipped=skipped, agreement=agreement, cost=cost, drafts=-drafts, speedup=speedup)
