@@ -15,12 +15,13 @@ from gemmule.compiler.programs.link import link_step
 from gemmule.config import Config
 from gemmule.sim.simulator import Simulator
 from gemmule.sw.decoding.adaptive.adaptive import Adaptive
+from gemmule.sw.decoding.adaptive.paying import Paying
 from gemmule.sw.decoding.adaptive.steps import Steps
 from gemmule.sw.decoding.asking import together
 from gemmule.sw.decoding.context import OVERFLOWS
 from gemmule.sw.decoding.generate import Conversation, Generation
 from gemmule.sw.decoding.lengths import LENGTHS, Lengths
-from gemmule.sw.decoding.methods import DRAFT, METHODS, Method, Request, needing_int4
+from gemmule.sw.decoding.methods import DRAFT, METHODS, VOCABULARY, Method, Request, needing_int4
 from gemmule.sw.decoding.one_pass import OnePass
 from gemmule.sw.decoding.stops import Stops
 from gemmule.sw.decoding.verify import GREEDY, Rule
@@ -241,10 +242,12 @@ class Session:
         values = METHODS[method].values(options)
         chooser = self._chooser(METHODS[method], values, ledger)
         cache = self.target.charging(ledger).kv(kept=kept, pruning=self.pruning)
+        paying = adaptive and lengths == "constant" and self._tells(METHODS[method], values, rule)
+        pace = Paying(count) if paying else pace or LENGTHS[lengths](count)
         way = f"{method} {count} {values} {lengths} {rule.of_text(0)}"
         drafter = METHODS[method].make(Request(
             draft=self.draft and self.draft.charging(ledger), target=self.target.charging(ledger, DRAFT), cache=cache,
-            lengths=pace or LENGTHS[lengths](count), ends=stops.tokens, rule=rule, host=self.config.host, kept=kept,
+            lengths=pace, ends=stops.tokens, rule=rule, host=self.config.host, kept=kept,
             options=values, memory=self.memories.setdefault(way, {}), datastore=self.pair.datastore,
             writes=self.pair.writes,
             chooser=chooser,
@@ -252,8 +255,18 @@ class Session:
             curve=None if self.pruning or self.target.program.batch > 1 else self.curve,
             one_pass=self.one_pass and replace(self.one_pass, model=self.one_pass.model.charging(ledger))))
         if adaptive and method != "ar":
-            drafter = Adaptive(drafter, steps or self.steps(rule, ledger, kept=kept), lambda: cache.sequence)
+            drafter = Adaptive(drafter, steps or self.steps(rule, ledger, kept=kept), lambda: cache.sequence,
+                               pace if isinstance(pace, Paying) else None)
         return Conversation(self.target, drafter, ledger, stops, rule, overflow=OVERFLOWS[context_overflow], kv=cache)
+
+    def _tells(self, method: Method, options: Mapping[str, Any], rule: Rule) -> bool:
+        """Whether drafts can end by how sure the drafter is of its tokens.
+
+        Not where its passes give greedy tokens alone, as those of batches do, whose programs of few rows can no more;
+        nor where each token is drawn, so that what it was drawn by decides and not how likely one is.
+        """
+        return method.confident and rule.same_text and self.target.program.general is not None \
+            and self.target.program.batch == 1 and not options.get(VOCABULARY.key)
 
     @cached_property
     def curve(self) -> CostCurve:

@@ -19,7 +19,7 @@ from gemmule.compiler.programs.prefill import PrefillProgram
 from gemmule.compiler.programs.selecting import Selection
 from gemmule.sim.result import Result
 from gemmule.sim.simulator import Simulator
-from gemmule.sw.device.answers import largest
+from gemmule.sw.device.answers import exponents_of, largest
 from gemmule.sw.device.costs.planned import Ranges, planned_launches
 from gemmule.sw.device.forward import Caches, answered_rows, append_rows, prompt_launches
 from gemmule.sw.device.ledger import Ledger
@@ -38,20 +38,19 @@ LARGE = 20_000_000
 
 
 def interprets(compute: str, parameters: int, *, backend: str = "model", launch: str = "pass",
-               lengths: str = "constant", chosen: bool = False) -> bool:
+               chosen: bool = False) -> bool:
     """Whether values come from the interpreter, for one of :data:`gemmule.sw.limits.COMPUTES` and a target's size.
 
-    ``launch`` and ``lengths``: what a launch holds, and by what drafts end; ``chosen``: the device chooses what it
-    loads.
+    ``launch``: what one holds; ``chosen``: the device chooses what it loads.
 
     Raises:
         InputError: the interpreter is asked for where it cannot answer.
     """
-    able = backend == "model" and launch == "pass" and lengths != "confidence" and not chosen
+    able = backend == "model" and launch == "pass" and not chosen
     if compute == "interpreter" and not able:
-        raise InputError("--compute interpreter needs --backend model, --launch pass, no --draft-lengths confidence, "
-                         "no --prune and no --skip-zeros: it runs no device, whose launches go on from one token to "
-                         "the next, which tells how sure the draft is and chooses what to load; take --compute auto")
+        raise InputError("--compute interpreter needs --backend model, --launch pass, no --prune and no --skip-zeros: "
+                         "it runs no device, whose launches go on from one token to the next and which chooses what "
+                         "to load; take --compute auto")
     return compute == "interpreter" or (compute == "auto" and able and parameters >= LARGE)
 
 
@@ -110,7 +109,8 @@ class LentRows:
 
 
 class InterpretedModel(LoadedModel):
-    """A model for decoding loops: passes by tokens through all layers or some; tokens, logits, the largest.
+    """A model for decoding loops: passes by tokens through all layers or some; tokens, logits, the largest, sums
+    of exponents.
 
     Its cache is the interpreter's. The rows of a pass follow what their sequence has cached; what lies behind is
     forgotten, as on the device.
@@ -150,14 +150,14 @@ class InterpretedModel(LoadedModel):
         """Run new rows of each sequence behind its cached ones.
 
         Raises:
-            ValueError: hidden rows or exponents are wanted, layers with caches of their own, caches whose rows are not
+            ValueError: hidden rows are wanted, layers with caches of their own, caches whose rows are not
                 those of a text in order, or hidden rows.
         """
         want = want if isinstance(want, Want) else Want(last=want)
         ranges = self._layers(layers)
-        if want.hidden or want.temperature is not None or rows.hidden is not None:
-            raise ValueError(f"{self.name}: the interpreter gives tokens and logits of rows by token; run the device "
-                             "for other answers")
+        if want.hidden or rows.hidden is not None:
+            raise ValueError(f"{self.name}: the interpreter gives tokens and logits of rows by token, not hidden rows; "
+                             "run the device for those")
         caches: Sequence[KV] = [] if kv is None else kv if isinstance(kv, Sequence) else [kv]
         rows = rows.behind(self.first)
         if caches and (ranges != self._every or self.whole):
@@ -179,7 +179,8 @@ class InterpretedModel(LoadedModel):
         results = () if self.timer is None else tuple(self.launched(rows, want, answered, cached, ranges, places))
         append_rows(kv, rows)
         made = Forward(found.argmax(axis=1).tolist(), results, found.astype(np.int16) if want.logits else None,
-                       largest(found, want.top) if want.top else None)
+                       largest(found, want.top) if want.top else None,
+                       exponents_of(found, self.logit_scale, want.temperature) if want.temperature else None)
         return made if self.tokens is None else made.named(self.tokens)
 
     def _apart(self, rows: Rows, caches: Sequence[KV]) -> Rows:

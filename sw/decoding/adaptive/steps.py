@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from gemmule.sw.decoding.adaptive.account import Account, by_place
 from gemmule.sw.decoding.adaptive.candidates import Candidates
+from gemmule.sw.decoding.adaptive.paying import Terms
 
 if TYPE_CHECKING:
     from gemmule.sw.decoding.adaptive.adaptive import Adaptive
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["Curve", "Steps"]
 
 RISK = 0.25
-"""Of the cycles that may be lost, those that a step may lose, unless it drafts a single token."""
+"""Of the cycles that may be lost, those that a step may be expected to lose, unless it drafts a single token: all that
+it costs, as often as not even its first candidate is accepted."""
 OVERHEAD = 1.5
 """Cycles of drafting over those that its weights let expect, before it was seen."""
 LEARN = 0.3
@@ -205,15 +207,23 @@ class Steps:
         expected = [text.won.expected()[:text.count + 1] for text in drafting]
         gains = [0.0]
         """By candidates: tokens beyond those that the cycles for them would give otherwise."""
+        missed = sum(0.0 if text.ends else 1 - text.won.chances()[0] for text in drafting) / len(drafting)
         for count in range(1, most + 1):
             rows = self._widths(count + 1, joined)[-1]
             more = self._foreseen_drafting(count) + self._pass(rows, joined) + self.extra - plain
-            if more > (spare * RISK if count > 1 else spare):
+            if more > spare or (count > 1 and missed * more > spare * RISK):
                 break
             gains.append(sum(one[min(count, len(one) - 1)] for one in expected) - worth * more)
+        best = max(range(len(gains)), key=gains.__getitem__)
         if any(text.branches for text in drafting):  # a tree of more has less to do with one of few, and ends by itself
             return len(gains) - 1 if gains[-1] > 0 else 0
-        return max(range(len(gains)), key=gains.__getitem__)
+        return len(gains) - 1 if best and any(text.ends for text in drafting) else best
+
+    def terms(self, count: int) -> Terms:
+        """Of up to so many candidates of a text that ends its drafts itself."""
+        want, plain = self._joined(self._came), self._pass(1, self.plain_want)
+        return Terms([self._foreseen_drafting(drafts) + self._pass(drafts + 1, want) - plain
+                      for drafts in range(1, count + 1)], self._worth(), RISK * self._spare())
 
     def choose(self) -> None:
         """Decide which candidates are verified, once all texts have proposed theirs."""
