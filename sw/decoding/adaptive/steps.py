@@ -52,14 +52,15 @@ class Steps:
     """
 
     def __init__(self, curve: Curve, ledger: Ledger, target: str, *, want: Want, rows: int, parameters: int, step: int,
-                 places: int = 1, prefix: int = 0) -> None:
+                 places: int = 1, together: int = 1, prefix: int = 0) -> None:
         """``target``: its name in the ledger; ``want``: what the rule wants of its passes.
 
         ``rows``, ``parameters``: of a pass of the target, and its weights; ``step``: cycles of the host a text's step;
-        ``places``: texts of a pass; ``prefix``: constant rows of each text.
+        ``places``: texts of a pass; ``together``: of a launch; ``prefix``: constant rows of each text.
         """
         self.curve, self.ledger, self.target, self.plain_want = curve, ledger, target, want
         self.rows, self.parameters, self.step, self.places, self.prefix = rows, parameters, step, places, prefix
+        self.together = together
         self.account = Account(ledger, target, lambda cached: self._one_pass(1, cached, want), places, step)
         self.overhead, self.extra = OVERHEAD, 0.0
         """Cycles of drafting over those that its weights let expect; of rows beside the candidates, the last time."""
@@ -132,7 +133,17 @@ class Steps:
         """Cycles of a launch of the target over so many rows of each place; None: without a text."""
         if self.places == 1:
             return self.curve.of(rows, cached[0] or 0, want)
-        return self.curve.of_batch(rows, [self.prefix + (one or 0) for one in cached], want)
+        return self._launches([rows] * len(cached), cached, want)
+
+    def _launches(self, rows: Sequence[int], cached: Sequence[int | None], want: Want) -> float:
+        """Cycles of a pass over rows of each place: of a launch for as many places as go in one, if any has a text."""
+        found, parts = 0.0, range(0, len(cached), self.together)
+        for part in (slice(first, first + self.together) for first in parts):
+            if any(one is not None for one in cached[part]):
+                lacking = self.together - len(cached[part])
+                found += self.curve.of_batch([*rows[part], *[1] * lacking], [
+                    self.prefix + (one or 0) for one in [*cached[part], *[0] * lacking]], want)
+        return found
 
     def _pass(self, rows: int, want: Want) -> float:
         """Cycles of the target's pass over so many rows of each text that came."""
@@ -159,7 +170,9 @@ class Steps:
         texts, one = len(self._came), self._one()
         if self.places == 1:
             return self.account.spare(one)
-        empty = self._one_pass(1, [None] * self.places, self.plain_want)
+        used = {text.place() // self.together for text in self._came}
+        empty = self._one_pass(1, [0 if place // self.together in used else None for place in range(self.places)],
+                               self.plain_want)
         return self.account.spare(one, (one - empty) / texts)
 
     def _worth(self) -> float:
@@ -251,8 +264,7 @@ class Steps:
         if (most := max(count for _, count in rows)) > self.rows:
             return self._pass(most, want)
         lengths = by_place(self.places, [(text.place(), text.cached) for text in self._came])
-        return self.curve.of_batch([count or 1 for count in by_place(self.places, rows)],
-                                   [self.prefix + (one or 0) for one in lengths], want)
+        return self._launches([count or 1 for count in by_place(self.places, rows)], lengths, want)
 
     def _best_rows(self, parts: Sequence[Candidates], least: int, want: Want, spare: float) -> int:
         """Rows of a text, ``least`` or more, for which its share of the pass pays most; ``spare``: that may be lost."""
