@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["Curve", "Steps"]
 
 RISK = 0.25
-"""Of the cycles that may be lost, those that a step may be expected to lose, unless it drafts a single token: all that
-it costs, as often as not even its first candidate is accepted."""
+"""Of the cycles that may be lost, those that a step may lose, unless it drafts a single token; where the drafter tells
+how sure it is of that token, those that it may be expected to lose."""
 OVERHEAD = 1.5
 """Cycles of drafting over those that its weights let expect, before it was seen."""
 LEARN = 0.3
@@ -220,11 +220,11 @@ class Steps:
         expected = [text.won.expected()[:text.count + 1] for text in drafting]
         gains = [0.0]
         """By candidates: tokens beyond those that the cycles for them would give otherwise."""
-        missed = sum(0.0 if text.ends else 1 - text.won.chances()[0] for text in drafting) / len(drafting)
+        risk = spare if all(text.pace for text in drafting) else spare * RISK  # a pace weighs it token by token
         for count in range(1, most + 1):
             rows = self._widths(count + 1, joined)[-1]
             more = self._foreseen_drafting(count) + self._pass(rows, joined) + self.extra - plain
-            if more > spare or (count > 1 and missed * more > spare * RISK):
+            if more > (risk if count > 1 else spare):
                 break
             gains.append(sum(one[min(count, len(one) - 1)] for one in expected) - worth * more)
         best = max(range(len(gains)), key=gains.__getitem__)
