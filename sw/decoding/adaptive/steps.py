@@ -220,11 +220,12 @@ class Steps:
         expected = [text.won.expected()[:text.count + 1] for text in drafting]
         gains = [0.0]
         """By candidates: tokens beyond those that the cycles for them would give otherwise."""
-        risk = spare if all(text.pace for text in drafting) else spare * RISK  # a pace weighs it token by token
+        missed = max((0.0 if text.ends else 1 - text.won.chances()[0]) if text.pace else 1.0 for text in drafting)
+        """How often all is lost; 0 where it is weighed token by token."""
         for count in range(1, most + 1):
             rows = self._widths(count + 1, joined)[-1]
             more = self._foreseen_drafting(count) + self._pass(rows, joined) + self.extra - plain
-            if more > (risk if count > 1 else spare):
+            if more > spare or (count > 1 and missed * more > spare * RISK):
                 break
             gains.append(sum(one[min(count, len(one) - 1)] for one in expected) - worth * more)
         best = max(range(len(gains)), key=gains.__getitem__)
