@@ -6,9 +6,9 @@ texts fit in equal DRAM where caches are reserved, and where they share pages.
     python -m benchmarks.batches texts --out docs/results/batches.json       # methods by batch, with --adaptive
 
 ``passes``: SmolLM2-135M by shape, each text behind 256 cached rows, contexts of 512; cycles of a pass with the host's.
-Caches in order up to 16 texts, by list (pages of 8 rows in random order) up to 32. A batch drafts for nothing here:
-where a pass of ``rows`` rows of each text takes ``ratio`` times one of a row each, a step must give more than that many
-tokens to pay.
+With caches in order a launch takes 16 texts, by list (pages of 8 rows in random order) 32. A batch drafts for nothing
+here: where a pass of ``rows`` rows of each text takes ``ratio`` times one of a row each, a step must give more than
+that many tokens to pay.
 
 ``capacity``: 16 completions at once, 96 new tokens each, by `ar`: a cache of 1,024 rows as two contexts of 512, and as
 a pool for up to 8 texts.
@@ -29,11 +29,12 @@ from benchmarks.common import run_part, show
 from gemmule.compiler.compile import compile_network
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Network, Rows
-from gemmule.compiler.kernels.attention.shared import CACHE
+from gemmule.compiler.passes.map import MOST_SEQUENCES
 from gemmule.compiler.program import NO_DRAM
 from gemmule.compiler.quantize.by_shape import by_shape
 from gemmule.config import Config, load_config
 from gemmule.sim.simulator import Simulator
+from gemmule.sw.decoding.methods import METHODS
 from gemmule.sw.decoding.session import Session, rows_of
 from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.limits import CATEGORIES, DEFAULT
@@ -43,13 +44,14 @@ from gemmule.sw.serving.arrivals import poisson
 from gemmule.sw.serving.plan import ServingPlan
 from gemmule.sw.serving.prompts import Prompts
 from gemmule.sw.studies.smollm2 import NETWORK
+from gemmule.timing import ceil_div
 
 CONTEXT, CACHED, PAGE, SEED = 512, 256, 8, 1
-ORDERED, LISTED = (1, 2, 4, 8, 16), (2, 4, 8, 16, 32)
+ORDERED, LISTED = (1, 2, 4, 8, 16, 32), (2, 4, 8, 16, 32)
 ROWS = (2, 4, 8)
 """Of each text, beside one."""
 REQUESTS, NEW_TOKENS, CACHE_ROWS, TEXTS = 16, 96, 1024, 8
-TOGETHER, DRAFTING, DRAFTS, TEXT_TOKENS, MOST_PROMPT = (1, 2, 4, 8, 16), ("pld", "draft"), 3, 48, 96
+TOGETHER, DRAFTING, DRAFTS, TEXT_TOKENS, MOST_PROMPT = (1, 2, 4, 8, 16, 32), ("pld", "draft"), 3, 48, 96
 
 
 def passed(network: Network, config: Config, batch: int, rows: int, pool: int) -> tuple[int, int]:
@@ -58,20 +60,23 @@ def passed(network: Network, config: Config, batch: int, rows: int, pool: int) -
     Raises:
         CompileError: it does not fit.
     """
-    program = compile_network(network, config, rows=rows, batch=batch, tokens=True, context=CONTEXT, pool=pool,
+    launches = 1 if pool else ceil_div(batch, MOST_SEQUENCES)
+    texts = batch // launches
+    program = compile_network(network, config, rows=rows, batch=texts, tokens=True, context=CONTEXT, pool=pool,
                               checked=False)
-    given = Rows.ragged([[1] * rows] * batch, [CACHED] * batch)
+    given = Rows.ragged([[1] * rows] * texts, [CACHED] * texts)
     random, first = np.random.default_rng(SEED), program.graph.prefix + 1
     pages = random.permutation(np.arange(-(-first // PAGE), max(1, pool) // PAGE))
     each = -(-(CACHED + rows) // PAGE)
     places = [(pages[i * each:(i + 1) * each, None] * PAGE + np.arange(PAGE)).reshape(-1)[:CACHED + rows]
-              for i in range(batch)] if pool else None
-    step = program.step(given, len(given), [CACHED] * batch, places)
+              for i in range(texts)] if pool else None
+    step = program.step(given, len(given), [CACHED] * texts, places)
     simulator = Simulator(config, dram_bytes=1)
     simulator.load(program.launch("pass", NO_DRAM, step.registers))
     result = simulator.run(timing_only=True, indices=program.gathered_by(given, step))
     host = config.host
-    return int(result.cycles) + host.launch_cycles + batch * host.step_cycles, program.layout.runs * program.layout.row
+    return (launches * (int(result.cycles) + host.launch_cycles) + batch * host.step_cycles,
+            program.layout.runs * program.layout.row)
 
 
 def passes(record: dict[str, Any], save: Callable[[], None]) -> None:
@@ -125,18 +130,19 @@ def capacity(record: dict[str, Any], save: Callable[[], None]) -> None:
 def texts(record: dict[str, Any], save: Callable[[], None]) -> None:
     """Methods by batch, with and without what decides how many candidates pay."""
     config, pair, known = load_config("base"), bundled_pair(DEFAULT), load_categories()
-    every = [pair.encode(known[name][at].text)[:MOST_PROMPT] for at in range(4) for name in CATEGORIES]
+    every = [pair.encode(known[name][at].text)[:MOST_PROMPT] for at in range(7) for name in CATEGORIES]
     found: list[dict[str, Any]] = []
     for batch in TOGETHER:
         prompts, plain = every[:batch], None
         for method, adaptive in (("ar", False), *((name, way) for name in DRAFTING for way in (False, True))):
             drafts = None if method == "ar" else DRAFTS
-            with Session(config, pair=pair, interpreted=True, batch=batch, rows=rows_of(batch, drafts or 0) if batch > 1
-                         else None, narrow=adaptive) as session:
+            with Session(config, pair=pair, interpreted=True, batch=batch, narrow=adaptive,
+                         rows=rows_of(batch, drafts or 0) if batch > 1 else None,
+                         general=adaptive and batch == 1 and METHODS[method].confident) as session:
                 ledger = Ledger(config)
                 runs = session.generate_batch(method, prompts, TEXT_TOKENS, drafts, pair.ends, ledger=ledger,
                                               adaptive=adaptive)
-                kept = session.target.program.symbols[CACHE][1]
+                kept = session.target.kv_bytes
             plain = plain or (ledger.cycles, runs)
             tokens, seconds = sum(len(run.tokens) for run in runs), ledger.cycles / (config.host.clock_mhz * 1e6)
             found.append({

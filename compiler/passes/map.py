@@ -25,7 +25,7 @@ from gemmule.compiler.layout import WeightFormat
 from gemmule.config import Config
 from gemmule.timing import ceil_div
 
-__all__ = ["Choice", "DecoderMapping", "choices", "default_rows", "mappings", "most_rows"]
+__all__ = ["MOST_SEQUENCES", "Choice", "DecoderMapping", "choices", "default_rows", "mappings", "most_rows"]
 
 BLOCKS = (128, 64, 32, 16, 8, 4)
 """Cached positions of a block."""

@@ -97,7 +97,7 @@ def _batch(session: Session, case: Case, prompts: Sequence[list[int]], new_token
                               rule.of_text(i))
                  for i, (ids, known) in enumerate(zip(prompts, references, strict=True))]
         askings = [talk.turning(ids, new_tokens) for talk, ids in zip(talks, prompts)]
-        texts = together(askings, (TARGET,), session.target.program.batch)
+        texts = together(askings, (TARGET,), session.batch)
     else:
         texts = session.generate_batch(case.method, prompts, new_tokens, case.num_tokens or None, stop, rule=rule,
                                        ledger=ledger, options=options, adaptive=adaptive)

@@ -107,7 +107,8 @@ class Plan:
 
     def _session(self, rows: int | None) -> Session:
         """``rows``: of each text of a batch; None: texts alone."""
-        general = any(case.temperature for case in self.rules) or any(one.needs_general for one in self._methods)
+        general = any(case.temperature for case in self.rules) or any(
+            one.needs_general or (self.adaptive and rows is None and one.confident) for one in self._methods)
         return self._opened.enter_context(Session(
             self.device, self.backend, self.pair, general=general, launch=self.launch if self.pair.draft else "pass",
             interpreted=self.interpreted, batch=1 if rows is None else self.batch, rows=rows,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from gemmule.compiler.ir import Rows
 from gemmule.sw.kv.contiguous import ContiguousKV
 from gemmule.sw.step import KV, Ask, Asking, Forward, Keep, LayerRange, Meeting, Round, Want
+from gemmule.timing import ceil_div
 
 __all__ = ["Batch", "alone", "together"]
 
@@ -159,7 +161,8 @@ class Batch(Generic[K, T]):
 
     def _ends(self, model: Any) -> list[int]:
         """By program: a model under another name has the same caches."""
-        return self.ends.setdefault(id(model.program), (model, [0] * self.batch))[1]
+        size = model.program.batch
+        return self.ends.setdefault(id(model.program), (model, [0] * (ceil_div(self.batch, size) * size)))[1]
 
     def _first(self) -> tuple[int, Ask]:
         """The question of which the next pass is, and its sequence."""
@@ -276,14 +279,28 @@ def _filled(model: Any, sequence: int, rows: int) -> KV:
 
 
 def _shared(rows: Mapping[int, Rows], caches: Mapping[int, KV], first: Ask, ends: list[int]) -> dict[int, Forward]:
-    """One pass for several sequences. One without a question has a row behind all of its own, which nobody sees."""
-    every = [caches[number] if number in caches else _filled(first.model, number, end)
-             for number, end in enumerate(ends)]
-    parts = [rows[number] if number in rows else Rows.chain([0], kv.length) for number, kv in enumerate(every)]
-    out = first.model.forward(Rows.batch(parts), first.want, every, layers=first.layers)
+    """One pass for several sequences: a launch, or one for each of as many as go in one, if any has a question.
+
+    One without a question has a row behind all of its own, which nobody sees.
+    """
+    size, last = first.model.program.batch, first.want.last
+    found: dict[int, Forward] = {}
+    for begin in range(0, len(ends), size):
+        numbers = range(begin, begin + size)
+        if not any(number in rows for number in numbers):
+            continue
+        every = [caches[number] if number in caches else _filled(first.model, number, ends[number])
+                 for number in numbers]
+        parts = [rows[number] if number in rows else Rows.chain([0], kv.length) for number, kv in zip(numbers, every)]
+        out = first.model.forward(Rows.batch(parts), first.want, every, layers=first.layers)
+        places, answers = (np.cumsum([0, *sizes]).tolist() for sizes in (
+            [len(part) for part in parts], [len(part) if last is None else min(last, len(part)) for part in parts]))
+        found |= {number: out.part(slice(*places[at:at + 2]), slice(*answers[at:at + 2]))
+                  for at, number in enumerate(numbers) if number in rows}
     for number, kv in caches.items():
         ends[number] = kv.length
-    last = first.want.last
-    places, answers = (np.cumsum([0, *sizes]).tolist() for sizes in (
-        [len(part) for part in parts], [len(part) if last is None else min(last, len(part)) for part in parts]))
-    return {number: out.part(slice(*places[number:number + 2]), slice(*answers[number:number + 2])) for number in rows}
+    if len(ends) == size:
+        return found
+    launches = {id(out.results): out.results for out in found.values()}
+    results = tuple(chain.from_iterable(launches.values()))
+    return {number: replace(out, results=results) for number, out in found.items()}

@@ -27,15 +27,15 @@ BESIDE = 1 << 20
 def resident(session: Session) -> dict[str, Any]:
     """Bytes of DRAM by model and cache, caches by context and batch, and what fits the configuration's addresses.
 
-    Of the session's own batch to the byte, as the compiler would place other contexts; of other batches with as many
-    rows a text and ``BESIDE`` left for their programs.
+    Of the session's own batch to the byte (where a pass takes two launches, up to 128 KiB more), as the compiler would
+    place other contexts; of other batches with as many rows a text and ``BESIDE`` left for their programs.
     """
     one_pass = session.one_pass.model if session.one_pass else None
     models = [_Model(model, name) for name, model in (
         (session.target.name, session.target), (DRAFT, session.draft), ("int4 copy", session.int4), (DRAFT, one_pass))
         if model]
     step = session.draft.step if session.draft else None
-    dram, batch = 1 << session.config.address_bits, session.target.program.batch
+    dram, batch = 1 << session.config.address_bits, models[0].own
     context = session.target.program.max_positions
     positions = min(model.positions for model in models)
 
@@ -79,6 +79,7 @@ class _Model:
     def __init__(self, model: LoadedModel, name: str = "") -> None:
         self.name, self.program, self.loop, self.prefill = name or model.name, model.program, model.loop, model.prefill
         self.prefill_rows = self.prefill.max_rows if self.prefill else 0
+        self.own = self.program.batch * len(model.further)
         self.beside = [program.size for program in (model.prefill, *model.narrow, model.sampled) if program]
         self.config = self.program.config
         self.align = max(self.config.burst_bytes, 64)
@@ -91,15 +92,17 @@ class _Model:
         program = self.program
         if not program.own_cache:
             return 0
-        joined = program.layout.joined if batch == program.batch else 0
+        joined = program.layout.joined if batch in (program.batch, self.own) else 0
         return batch * KvLayout.of(program.graph, self.config, context, batch, program.max_rows, joined).size
 
     def size(self, context: int, batch: int) -> int:
-        """Of all that it has; the programs beside it stand behind."""
-        decoding, period = self._decoding(context, batch), self.config.dram.banks * self.config.dram.row_bytes
-        if batch != self.program.batch:
-            return decoding
-        return reduce(lambda size, more: round_up(size, period) + more, self.beside, decoding)
+        """Of all that it has; the programs beside it stand behind, then caches of texts beyond those of a launch."""
+        if batch != self.own:
+            return self._decoding(context, batch)
+        size, period = self._decoding(context, self.program.batch), self.config.dram.banks * self.config.dram.row_bytes
+        size = reduce(lambda size, more: round_up(size, period) + more, self.beside, size)
+        launches = self.own // self.program.batch
+        return size + (launches - 1) * (ALIGN + round_up(self.cache(context, self.program.batch), ALIGN))
 
     def _decoding(self, context: int, batch: int) -> int:
         """Without a prefill; a loop's program stands behind, and a token of each position that it may answer."""

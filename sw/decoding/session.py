@@ -9,18 +9,22 @@ from types import MappingProxyType, TracebackType
 from typing import Any
 
 from gemmule.compiler.errors import CompileError
+from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.kernels.head.lent import LENT, Lender
+from gemmule.compiler.passes.map import MOST_SEQUENCES
 from gemmule.compiler.place import round_up
 from gemmule.compiler.programs.link import link_step
+from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.config import Config
 from gemmule.sim.simulator import Simulator
 from gemmule.sw.decoding.adaptive.adaptive import Adaptive
+from gemmule.sw.decoding.adaptive.paying import Paying
 from gemmule.sw.decoding.adaptive.steps import Steps
 from gemmule.sw.decoding.asking import together
 from gemmule.sw.decoding.context import OVERFLOWS
 from gemmule.sw.decoding.generate import Conversation, Generation
 from gemmule.sw.decoding.lengths import LENGTHS, Lengths
-from gemmule.sw.decoding.methods import DRAFT, METHODS, Method, Request, needing_int4
+from gemmule.sw.decoding.methods import DRAFT, METHODS, VOCABULARY, Method, Request, needing_int4
 from gemmule.sw.decoding.one_pass import OnePass
 from gemmule.sw.decoding.stops import Stops
 from gemmule.sw.decoding.verify import GREEDY, Rule
@@ -38,6 +42,7 @@ from gemmule.sw.kv.pruning import Pruning
 from gemmule.sw.kv.selected import Chooser
 from gemmule.sw.limits import KV_CACHES, LAUNCHES, check_choice
 from gemmule.sw.models.pair import Pair, Placed, bundled_pair
+from gemmule.timing import ceil_div
 
 __all__ = ["Session", "rows_of"]
 
@@ -52,6 +57,17 @@ ROWS = 16
 def rows_of(batch: int, drafts: int) -> int:
     """Rows of each text of a batch: as many as so many drafts need, a power of two, and with all texts 16 at least."""
     return max(1 << drafts.bit_length(), ROWS // (1 << (batch - 1).bit_length()))
+
+
+def _further(program: ModelProgram, size: int, batch: int) -> tuple[list[int], int]:
+    """Where the caches of sequences beyond those of a launch stand, as many at a time, in bytes from those; and where
+    DRAM goes on behind them. ``size``: bytes so far; ``batch``: sequences.
+    """
+    (address, held), found = program.symbols[CACHE], []
+    for _ in range(ceil_div(batch, program.batch) - 1):
+        found.append(round_up(size - address, ALIGN))
+        size = round_up(address + found[-1] + held, ALIGN)
+    return found, size
 
 
 def _refuse(backend: str | Opener, pair: Pair, *, general: bool, launch: str, interpreted: bool, batch: int,
@@ -117,7 +133,8 @@ class Session:
         the greedy steps of a draft in one; ``step``: and the target verifies in it. The last two not with ``general``.
         ``interpreted``: values by the integer interpreter, cycles by timing alone: the same, several times as fast;
         on the model back end, for tokens and logits, a pass a launch.
-        ``batch``: texts of a pass, each with up to ``rows`` rows, by default as many as go well; a pass a launch.
+        ``batch``: texts of a pass, each with up to ``rows`` rows, by default as many as go well; a pass a launch, or
+        where more texts than a program takes have caches in order, several launches.
         ``prefill``: rows of a launch of a prompt, by a program of their own: by default as many as pay; 0: as many as
         of any pass, by the one program, as of a batch.
         ``ahead``: prompts of a batch go by a program of their own, text by text; else in passes of the batch.
@@ -145,15 +162,19 @@ class Session:
         pair, tokens = pair.drafting_among(draft_vocabulary)
         self.pruning, self.drafting, self.pair = pruning, drafting, pair
         source = pair.one_pass() if one_pass and pair.one_pass else None
-        target = pair.target(config, 0, general, batch=batch, rows=rows, prefill=prefill, pruning=pruning or drafting,
+        self.batch = batch
+        texts = batch if pool else ceil_div(batch, ceil_div(batch, MOST_SEQUENCES))
+        target = pair.target(config, 0, general, batch=texts, rows=rows, prefill=prefill, pruning=pruning or drafting,
                              lend=source.made.every if source else 0, context=context, pool=pool, narrow=narrow,
                              wide=wide and batch == 1)
         self._skipping = partial(pair.skipped_layers, target)
         size = round_up(len(target.dram), ALIGN)
-        draft = pair.draft(config, size, general, looped, batch, rows, prefill, context=context, narrow=narrow) \
-            if pair.draft else None
-        if draft:
+        further, size = _further(target.program, size, batch)
+        texts, draft = ceil_div(batch, ceil_div(batch, MOST_SEQUENCES)), None
+        if pair.draft:
+            draft = pair.draft(config, size, general, looped, texts, rows, prefill, context=context, narrow=narrow)
             size = round_up(size + len(draft.dram), ALIGN)
+            draft_further, size = _further(draft.program, size, batch)
         drafter, step = None, None
         if source and target.program.lends:
             drafter = source.place(config, size, True, prefill=prefill, borrow=Lender(
@@ -188,8 +209,8 @@ class Session:
         made_ahead = Ahead() if step else None
         self.memories: dict[str, dict[str, Any]] = {}
         """What methods keep from text to text, apart for each way to decode."""
-        self.target, self.draft = loaded(TARGET, target), loaded(
-            DRAFT, draft).choosing(tokens) if draft else None
+        self.target = loaded(TARGET, target).spread(further)
+        self.draft = loaded(DRAFT, draft).choosing(tokens).spread(draft_further) if draft else None
         self.int4 = loaded(DRAFT, copy, whole=self.target).in_cache_of(self.target).choosing(tokens) if copy else None
         self.one_pass = OnePass(loaded(DRAFT, drafter, self.target), source.made.tokens, source.made.masks,
                                 source.made.file.sha256) \
@@ -241,19 +262,31 @@ class Session:
         values = METHODS[method].values(options)
         chooser = self._chooser(METHODS[method], values, ledger)
         cache = self.target.charging(ledger).kv(kept=kept, pruning=self.pruning)
+        paying = adaptive and lengths == "constant" and self._tells(METHODS[method], values, rule)
+        pace = Paying(count) if paying else pace or LENGTHS[lengths](count)
         way = f"{method} {count} {values} {lengths} {rule.of_text(0)}"
         drafter = METHODS[method].make(Request(
             draft=self.draft and self.draft.charging(ledger), target=self.target.charging(ledger, DRAFT), cache=cache,
-            lengths=pace or LENGTHS[lengths](count), ends=stops.tokens, rule=rule, host=self.config.host, kept=kept,
+            lengths=pace, ends=stops.tokens, rule=rule, host=self.config.host, kept=kept,
             options=values, memory=self.memories.setdefault(way, {}), datastore=self.pair.datastore,
             writes=self.pair.writes,
             chooser=chooser,
             skipping=self._skipping, int4=self.int4 and self.int4.charging(ledger),
-            curve=None if self.pruning or self.target.program.batch > 1 else self.curve,
+            curve=None if self.pruning or self.batch > 1 else self.curve,
             one_pass=self.one_pass and replace(self.one_pass, model=self.one_pass.model.charging(ledger))))
         if adaptive and method != "ar":
-            drafter = Adaptive(drafter, steps or self.steps(rule, ledger, kept=kept), lambda: cache.sequence)
+            drafter = Adaptive(drafter, steps or self.steps(rule, ledger, kept=kept), lambda: cache.sequence,
+                               pace if isinstance(pace, Paying) else None)
         return Conversation(self.target, drafter, ledger, stops, rule, overflow=OVERFLOWS[context_overflow], kv=cache)
+
+    def _tells(self, method: Method, options: Mapping[str, Any], rule: Rule) -> bool:
+        """Whether drafts can end by how sure the drafter is of its tokens.
+
+        Not where its passes give greedy tokens alone, as those of batches do, whose programs of few rows can no more;
+        nor where each token is drawn, so that what it was drawn by decides and not how likely one is.
+        """
+        return method.confident and rule.same_text and self.target.program.general is not None \
+            and self.batch == 1 and not options.get(VOCABULARY.key)
 
     @cached_property
     def curve(self) -> CostCurve:
@@ -272,8 +305,8 @@ class Session:
             raise InputError(f"--adaptive takes texts with their whole caches, a pass a launch, not {what}: drop one "
                              "of the two")
         return Steps(self.curve, ledger, TARGET, want=rule.want(), rows=program.max_rows,
-                     parameters=program.graph.parameters, step=self.config.host.step_cycles, places=program.batch,
-                     prefix=self.target.first)
+                     parameters=program.graph.parameters, step=self.config.host.step_cycles, places=self.batch,
+                     together=program.batch, prefix=self.target.first)
 
     def _chooser(self, method: Method, options: Mapping[str, Any], ledger: Ledger) -> Chooser | None:
         """What fills the second cache in which a method drafts; None: it drafts in none.
@@ -316,7 +349,7 @@ class Session:
                  for number in range(len(prompts))]
         askings = [talk.turning(prompt, max_new_tokens, progress, halted) for talk, prompt in zip(talks, prompts)]
         try:
-            return together(askings, (DRAFT, TARGET), self.target.program.batch)
+            return together(askings, (DRAFT, TARGET), self.batch)
         except ValueError as error:
             raise InputError(str(error)) from None
 

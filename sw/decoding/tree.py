@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import mul
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -67,10 +69,12 @@ class Tree:
                                  f"not depth {row.depth} and rows {list(row.sees)}")
 
     @staticmethod
-    def chain(pending: int, drafted: list[int], weights: Sequence[np.ndarray | None] = ()) -> Tree:
-        """``weights`` of the drafted tokens, where they were drawn."""
+    def chain(pending: int, drafted: list[int], weights: Sequence[np.ndarray | None] = (),
+              chances: Sequence[float] = ()) -> Tree:
+        """``weights`` of the drafted tokens, where they were drawn; ``chances``: of each behind the one before."""
         return Tree([pending, *drafted], list(range(-1, len(drafted))),
-                    {node: drawn for node, drawn in enumerate(weights, 1) if drawn is not None})
+                    {node: drawn for node, drawn in enumerate(weights, 1) if drawn is not None},
+                    chances=[*accumulate(chances, mul, initial=1.0)] if chances else ())
 
     def rows(self, first: int) -> Rows:
         """Nodes, then extra rows, of one sequence; ``first``: position of the pending token."""

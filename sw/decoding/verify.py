@@ -91,19 +91,19 @@ class Greedy:
         return self
 
     def want(self, last: int | None = None, confidence: bool = False) -> Want:
-        return Want(last=last, temperature=1.0 if confidence else None)
+        return Want(last=last, logits=confidence)
 
     def verify(self, tree: Tree, out: Forward, scale: float, position: int) -> tuple[list[int], list[int]]:
         return greedy(tree, out.argmax)
 
     def propose(self, out: Forward, scale: float, position: int) -> Chosen:
-        total = out.exponents.total[-1] if out.exponents else WIDE_MAX
-        return Chosen(out.argmax[-1], confidence=WIDE_MAX / int(total))
+        if out.logits is None:
+            return Chosen(out.argmax[-1])
+        logits = out.logits[-1].astype(np.float64)
+        return Chosen(out.argmax[-1], confidence=1 / float(np.exp((logits - logits.max()) * scale).sum()))
 
 
 GREEDY = Greedy()
-WIDE_MAX = 65535
-"""Weight of the most likely token."""
 
 
 @dataclass(frozen=True)

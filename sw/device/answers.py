@@ -6,12 +6,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from gemmule import numerics
 from gemmule.compiler.program import ReadDram
 from gemmule.compiler.programs.general_program import GeneralProgram
 from gemmule.sim.result import Result
-from gemmule.sw.step import Exponents, Forward, Hidden, TopK, Want
+from gemmule.sw.step import Exponents, Forward, Hidden, TopK, Want, exponent_scaling
 
-__all__ = ["Collected", "largest"]
+__all__ = ["Collected", "exponents_of", "largest"]
 
 
 def largest(logits: np.ndarray, count: int) -> TopK:
@@ -23,6 +24,17 @@ def largest(logits: np.ndarray, count: int) -> TopK:
     order = np.argsort(-np.take_along_axis(keys, found, axis=1), axis=1)
     tokens = np.take_along_axis(found, order, axis=1)
     return TopK(tokens, np.take_along_axis(logits, tokens, axis=1).astype(np.int64))
+
+
+def exponents_of(logits: np.ndarray, scale: float, temperature: float) -> Exponents:
+    """Maxima of rows of logits, and the sums of all tokens' 16-bit weights, as the device adds them up.
+
+    ``logits``: int [rows, vocab], real = number * ``scale``.
+    """
+    mult, shift = exponent_scaling(scale, temperature)
+    t = numerics.scores(logits.astype(np.int64), mult, shift)
+    weights, _ = numerics.row_probabilities(t, t.max(axis=1), np.full(len(t), t.shape[1]), wide=True)
+    return Exponents(logits.max(axis=1).astype(np.int64), weights.sum(axis=1), mult, shift)
 
 
 class Collected:

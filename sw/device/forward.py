@@ -3,7 +3,7 @@ rows for another network and gives back logits where there is one, else by the g
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -48,6 +48,7 @@ class Runner(Protocol):
     @property
     def first(self) -> int: ...
 
+    def local(self, sequence: int) -> int: ...
     def run(self, program: ModelProgram | Program, step: Step) -> Result: ...
 
 
@@ -86,13 +87,13 @@ def prompt_launches(model: Runner, rows: Rows, kv: KV) -> Iterator[tuple[Prefill
             continue
         step = prefill.step(part, 0, [before])
         yield prefill, part, step._replace(registers=step.registers.displaced(
-            prefill.symbols[CACHE], kv.sequence * model.program.layout.size))
+            prefill.symbols[CACHE], model.local(kv.sequence) * model.program.layout.size))
 
 
-def append_rows(kv: Caches | None, rows: Rows) -> None:
-    """Tell caches of the new rows of their sequences."""
+def append_rows(kv: Caches | None, rows: Rows, local: Callable[[int], int]) -> None:
+    """Tell caches of the new rows of their sequences; ``local``: a sequence's number in the launch."""
     for cache in _several(kv) if kv is not None else ():
-        cache.append(int((rows.sequences == cache.sequence).sum()))
+        cache.append(int((rows.sequences == local(cache.sequence)).sum()))
 
 
 def _several(kv: Caches) -> Sequence[KV]:
@@ -107,7 +108,7 @@ def _cached(model: Runner, rows: Rows, kv: Caches | None) -> list[int]:
         cached = [int(at[0]) if len(at) else most for at in starts]
     else:
         caches = _several(kv)
-        if [cache.sequence for cache in caches] != list(range(batch)):
+        if [model.local(cache.sequence) for cache in caches] != list(range(batch)):
             raise ValueError(f"a pass takes a cache for each of {batch} sequences in their order, not of "
                              f"{[cache.sequence for cache in caches]}")
         cached = [model.first + cache.length for cache in caches]

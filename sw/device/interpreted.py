@@ -19,7 +19,7 @@ from gemmule.compiler.programs.prefill import PrefillProgram
 from gemmule.compiler.programs.selecting import Selection
 from gemmule.sim.result import Result
 from gemmule.sim.simulator import Simulator
-from gemmule.sw.device.answers import largest
+from gemmule.sw.device.answers import exponents_of, largest
 from gemmule.sw.device.costs.planned import Ranges, planned_launches
 from gemmule.sw.device.forward import Caches, answered_rows, append_rows, prompt_launches
 from gemmule.sw.device.ledger import Ledger
@@ -38,20 +38,19 @@ LARGE = 20_000_000
 
 
 def interprets(compute: str, parameters: int, *, backend: str = "model", launch: str = "pass",
-               lengths: str = "constant", chosen: bool = False) -> bool:
+               chosen: bool = False) -> bool:
     """Whether values come from the interpreter, for one of :data:`gemmule.sw.limits.COMPUTES` and a target's size.
 
-    ``launch`` and ``lengths``: what a launch holds, and by what drafts end; ``chosen``: the device chooses what it
-    loads.
+    ``launch``: what one holds; ``chosen``: the device chooses what it loads.
 
     Raises:
         InputError: the interpreter is asked for where it cannot answer.
     """
-    able = backend == "model" and launch == "pass" and lengths != "confidence" and not chosen
+    able = backend == "model" and launch == "pass" and not chosen
     if compute == "interpreter" and not able:
-        raise InputError("--compute interpreter needs --backend model, --launch pass, no --draft-lengths confidence, "
-                         "no --prune and no --skip-zeros: it runs no device, whose launches go on from one token to "
-                         "the next, which tells how sure the draft is and chooses what to load; take --compute auto")
+        raise InputError("--compute interpreter needs --backend model, --launch pass, no --prune and no --skip-zeros: "
+                         "it runs no device, whose launches go on from one token to the next and which chooses what "
+                         "to load; take --compute auto")
     return compute == "interpreter" or (compute == "auto" and able and parameters >= LARGE)
 
 
@@ -67,7 +66,7 @@ class _Early:
     def begin(self, whole: Cache, kv: KV, first: int, rows: Rows) -> int:
         """Cached rows of a sequence before a pass: those of all layers, which are taken over, or ones that are ahead.
 
-        ``first``: constant rows.
+        ``first``: constant rows; ``rows``: by the sequences of caches.
         """
         if not isinstance(kv, TextKV):
             raise ValueError("the interpreter drafts in caches of texts: run the device for others")
@@ -110,7 +109,8 @@ class LentRows:
 
 
 class InterpretedModel(LoadedModel):
-    """A model for decoding loops: passes by tokens through all layers or some; tokens, logits, the largest.
+    """A model for decoding loops: passes by tokens through all layers or some; tokens, logits, the largest, sums
+    of exponents.
 
     Its cache is the interpreter's. The rows of a pass follow what their sequence has cached; what lies behind is
     forgotten, as on the device.
@@ -135,6 +135,7 @@ class InterpretedModel(LoadedModel):
         """By the layers that they have."""
         self.ledger: Ledger | None = None
         self.owners, self.tokens = {}, None
+        self.further = [0]
         self.loop = self.step = self.pages = self.ahead = None
         general = getattr(program, "general", None)
         self.slots = HiddenSlots(general.slots, general.batch * general.max_rows) if general else None
@@ -150,36 +151,40 @@ class InterpretedModel(LoadedModel):
         """Run new rows of each sequence behind its cached ones.
 
         Raises:
-            ValueError: hidden rows or exponents are wanted, layers with caches of their own, caches whose rows are not
+            ValueError: hidden rows are wanted, layers with caches of their own, caches whose rows are not
                 those of a text in order, or hidden rows.
         """
         want = want if isinstance(want, Want) else Want(last=want)
         ranges = self._layers(layers)
-        if want.hidden or want.temperature is not None or rows.hidden is not None:
-            raise ValueError(f"{self.name}: the interpreter gives tokens and logits of rows by token; run the device "
-                             "for other answers")
+        if want.hidden or rows.hidden is not None:
+            raise ValueError(f"{self.name}: the interpreter gives tokens and logits of rows by token, not hidden rows; "
+                             "run the device for those")
         caches: Sequence[KV] = [] if kv is None else kv if isinstance(kv, Sequence) else [kv]
         rows = rows.behind(self.first)
+        first = caches[0].sequence if len(self.further) > 1 and caches else 0
+        every = replace(rows, sequences=rows.sequences + first) if first else rows
         if caches and (ranges != self._every or self.whole):
             early, whole = (self.ahead_of, self.whole.cache) if self.whole else (self._early(ranges), self.cache)
-            cached = [early.begin(whole, one, self.first, rows) for one in caches]
-            logits = early.interpreter.forward(rows, early.cache)
+            cached = [early.begin(whole, one, self.first, every) for one in caches]
+            logits = early.interpreter.forward(every, early.cache)
         else:
-            cached = [0 if caches and isinstance(caches[sequence], NobodyKV) else
-                      self._truncated(rows, sequence, caches[sequence] if caches else None)
-                      for sequence in range(self.program.batch)]
+            cached = [0 if caches and isinstance(caches[number], NobodyKV) else
+                      self._truncated(every, first + number, caches[number] if caches else None)
+                      for number in range(self.program.batch)]
             logits = self.interpreter.forward(
-                self._apart(rows, caches), self.cache, self.lent.taking(cached[0]) if self.lent else None,
+                self._apart(every, caches), self.cache, self.lent.taking(cached[0]) if self.lent else None,
                 self._borrowed(rows))
         answered = answered_rows(rows, want)
         found = logits[answered]
         if caches:  # of a sequence without rows of its own the device's cache may be ahead of the interpreter's
             cached = [self.first + one.length for one in caches]
         places = places_of(self, caches, rows) if caches else None
-        results = () if self.timer is None else tuple(self.launched(rows, want, answered, cached, ranges, places))
-        append_rows(kv, rows)
+        results = () if self.timer is None else tuple(
+            self.of(first).launched(rows, want, answered, cached, ranges, places))
+        append_rows(kv, rows, self.local)
         made = Forward(found.argmax(axis=1).tolist(), results, found.astype(np.int16) if want.logits else None,
-                       largest(found, want.top) if want.top else None)
+                       largest(found, want.top) if want.top else None,
+                       exponents_of(found, self.logit_scale, want.temperature) if want.temperature else None)
         return made if self.tokens is None else made.named(self.tokens)
 
     def _apart(self, rows: Rows, caches: Sequence[KV]) -> Rows:
@@ -198,7 +203,8 @@ class InterpretedModel(LoadedModel):
         Raises:
             ValueError: there is no program for prompts, or the rows do not fit the context.
         """
-        results = [] if self.timer is None else [self.time(prefill, step, prefill.gathered_by(part, step))
+        model = self.of(kv.sequence)
+        results = [] if self.timer is None else [model.time(prefill, step, prefill.gathered_by(part, step))
                                                  for prefill, part, step in prompt_launches(self, rows, kv)]
         own = replace(rows, sequences=np.full(len(rows), kv.sequence)).behind(self.first)
         self._truncated(own, kv.sequence, kv)
@@ -243,9 +249,9 @@ class InterpretedModel(LoadedModel):
         moves = self.program.commit
         if moves is None:
             raise ValueError(f"{self.name}: this program moves no cache rows: propose one path a step")
-        step = moves.step(first, path, sequence)
+        step = moves.step(first, path, self.local(sequence))
         assert step is not None, "the path is not in place"
-        result = self.time(moves, step, moves.gathered(first, path), passes=0)
+        result = self.of(sequence).time(moves, step, moves.gathered(first, path), passes=0)
         return int(result.cycles) + moves.config.host.launch_cycles
 
     def copy_rows(self, source: tuple[int, int], target: tuple[int, int], rows: int) -> int:
@@ -261,12 +267,16 @@ class InterpretedModel(LoadedModel):
         if self.timer is None:
             return 0
         copies = self._moves().copy
-        step = copies.step((sequence, self.first + first), (sequence, self.first + to), rows)
-        return self.cost(self.time(copies, step, {}, passes=0))
+        own = self.local(sequence)
+        step = copies.step((own, self.first + first), (own, self.first + to), rows)
+        return self.cost(self.of(sequence).time(copies, step, {}, passes=0))
 
     def gather_rows(self, sequence: int, slots: np.ndarray) -> int:
         """Raises ValueError: cycles of a gather depend on the device's memory."""
         raise ValueError(f"{self.name}: the interpreter gathers no cached rows; run the device")
+
+    def fill_cache(self, by: int) -> None:
+        """The interpreter has its own constant rows."""
 
     def cost(self, result: Result) -> int:
         """Cycles of a launch, the host's work included."""

@@ -81,6 +81,8 @@ class LoadedModel:
         self.owners: dict[int, object] = {}
         """Whose rows each sequence's cache has, shared by all copies: texts that take turns notice each other."""
         self.program = program
+        self.further: list[int] = [0]
+        """Bytes from the caches of a launch's first sequences to those of others, as many at a time."""
         self.device = device
         self.ledger: Ledger | None = None
         general = program.general
@@ -101,7 +103,7 @@ class LoadedModel:
 
     def in_cache_of(self, other: LoadedModel) -> Self:
         """This model, whose passes go on in the cache of ``other``: both notice whose rows are in it."""
-        self.owners = other.owners
+        self.owners, self.further = other.owners, other.further
         return self
 
     def choosing(self, tokens: np.ndarray | None) -> Self:
@@ -115,6 +117,35 @@ class LoadedModel:
         made = copy.copy(self)
         made.displacement, made.pairs = by, pairs
         return made
+
+    def spread(self, displacements: Sequence[int]) -> Self:
+        """This model, with more sequences than a launch takes: of the ones behind the first, as many at a time, the
+        caches stand so many bytes further on. A pass takes a launch for each of those that have rows.
+        """
+        self.further = [0, *displacements]
+        for by in displacements:
+            self.fill_cache(by)
+        return self
+
+    def fill_cache(self, by: int) -> None:
+        """Constant rows, where there are any, so many bytes further on."""
+        if self.program.graph.prefix:
+            address, size = self.program.symbols[CACHE]
+            self.device.write_dram(address + by, self.device.read_dram(address, size))
+
+    def of(self, sequence: int) -> Self:
+        """The same model, whose launches take this sequence and those that go with it."""
+        by = self.further[sequence // self.program.batch] if len(self.further) > 1 else 0
+        return self.displaced(by) if by else self
+
+    def local(self, sequence: int) -> int:
+        """Its number among those that go in a launch with it."""
+        return sequence % self.program.batch if len(self.further) > 1 else sequence
+
+    @property
+    def kv_bytes(self) -> int:
+        """Of all caches."""
+        return len(self.further) * self.program.symbols[CACHE][1]
 
     def kv(self, sequence: int = 0, *, kept: bool = True, pruning: Pruning | None = None) -> ContiguousKV | PagedKV:
         """An empty cache for a sequence; its operations are charged like passes. Of a pool as many as are wanted.
@@ -180,9 +211,10 @@ class LoadedModel:
         want = want if isinstance(want, Want) else Want(last=want)
         found = self._ahead(rows, want, kv) if layers is None else None
         if found is None:
-            found = forward_rows(self, rows, want, kv, layers)
+            first = kv[0].sequence if isinstance(kv, Sequence) else 0
+            found = forward_rows(self.of(first), rows, want, kv, layers)
         for caches in (kv, *(part.kv for part in layers or ())):
-            append_rows(caches, rows)
+            append_rows(caches, rows, self.local)
         return found if self.tokens is None else found.named(self.tokens)
 
     def prompt(self, rows: Rows, kv: KV) -> Forward:
@@ -192,7 +224,7 @@ class LoadedModel:
             DeviceError: a launch ended with a device fault.
             ValueError: there is no program for prompts, or the rows do not fit the context.
         """
-        results = [self.run(prefill, step) for prefill, _, step in prompt_launches(self, rows, kv)]
+        results = [self.of(kv.sequence).run(prefill, step) for prefill, _, step in prompt_launches(self, rows, kv)]
         kv.append(len(rows))
         return Forward([], tuple(results))
 
@@ -267,21 +299,24 @@ class LoadedModel:
         if program is None:
             raise ValueError(f"{self.name}: this program moves no cache rows: keep the path with the "
                              "cache's commit, or propose one path a step")
-        step = program.step(self.first + position, path, sequence)
-        return self.cost(self.run(program, step, passes=0)) if step else 0
+        step = program.step(self.first + position, path, self.local(sequence))
+        return self.cost(self.of(sequence).run(program, step, passes=0)) if step else 0
 
     def copy_rows(self, source: tuple[int, int], target: tuple[int, int], rows: int) -> int:
         """``rows`` rows from one (sequence, first row) to another, in all layers."""
-        copies = self._moves().copy
-        source, target = ((sequence, self.first + row) for sequence, row in (source, target))
-        return self.cost(self.run(copies, copies.step(source, target, rows), passes=0))
+        copies, model = self._moves().copy, self.of(source[0])
+        if model.displacement != self.of(target[0]).displacement:
+            raise ValueError(f"{self.name}: rows are copied among the sequences of a launch, not from {source[0]} to "
+                             f"{target[0]}")
+        source, target = ((self.local(sequence), self.first + row) for sequence, row in (source, target))
+        return self.cost(model.run(copies, copies.step(source, target, rows), passes=0))
 
     def gather_rows(self, sequence: int, slots: np.ndarray) -> int:
         """Rows ``slots`` of a sequence to its first ones  # int [kept], or [layers, KV heads, kept]."""
         gather = self._moves().gather
         constant = np.broadcast_to(np.arange(self.first), (*slots.shape[:-1], self.first))
         kept = np.concatenate([constant, slots + self.first], axis=-1)
-        return self.cost(self.run(gather, gather.step(sequence, kept), passes=0))
+        return self.cost(self.of(sequence).run(gather, gather.step(self.local(sequence), kept), passes=0))
 
     def _moves(self) -> Moves:
         moves = self.program.moves

@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.config import Config
 from gemmule.io.progress import counting
 from gemmule.sw.decoding.methods import METHODS
@@ -90,7 +89,7 @@ class ServingPlan:
             raise InputError(str(error)) from None
         texts = [one.generation.tokens if one.generation else [] for one in outcome.served]
         return {"method": method, "drafts": count or 0, "rows_per_text": session.target.program.max_rows,
-                "kv_bytes": session.target.program.symbols[CACHE][1],
+                "kv_bytes": session.target.kv_bytes,
                 "equal": sum(text == known for text, known in zip(texts, references, strict=True)),
                 **summary(outcome, self.device, session.target.room, self.page)}
 

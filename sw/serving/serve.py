@@ -66,7 +66,7 @@ class _Server:
         self.lengths, self.options = lengths, options
         self.ledger, self.pool = Ledger(session.config), session.target.pages
         self.clock = Clock(self.ledger)
-        self.batch = Batch[int, Generation]((DRAFT, TARGET), session.target.program.batch, pieces=pieces)
+        self.batch = Batch[int, Generation]((DRAFT, TARGET), session.batch, pieces=pieces)
         self.pace = session.pace(method, drafts, lengths)
         self.steps = session.steps(GREEDY, self.ledger) if adaptive else None
         self.served: dict[int, Served] = {}

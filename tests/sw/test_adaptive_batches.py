@@ -138,7 +138,7 @@ def test_texts_that_nobody_guesses(method: str) -> None:
     target, draft = model(batch=2), model(OTHER, 1, batch=2)
     for adaptive in (False, True):
         ledger = Ledger(EDGE)
-        steps = Steps(CostCurve(target), ledger, TARGET, want=GREEDY.want(), rows=8, places=2,
+        steps = Steps(CostCurve(target), ledger, TARGET, want=GREEDY.want(), rows=8, places=2, together=2,
                       parameters=target.program.graph.parameters, step=EDGE.host.step_cycles,
                       prefix=target.first)
         askings = []

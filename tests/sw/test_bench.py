@@ -244,7 +244,7 @@ def test_other_settings_are_not_taken(tmp_path: Path) -> None:
     (["--num-speculative-tokens", "16"], "--num-speculative-tokens must be from 1 to 15"),
     (["--temperature", "-1"], "--temperature must be 0 or from 0.001"),
     (["--verify", "match"], "--verify match needs --temperature above 0"),
-    (["--batch", "17"], "--batch must be from 1 to 16, not 17"),
+    (["--batch", "33"], "--batch must be from 1 to 32, not 33"),
     (["--batch", "2", "--warm"], "--warm takes prompts one by one, not a --batch: drop one of the two"),
     (["--batch", "2", "--jsonl", "x"], "--jsonl takes prompts one by one, not a --batch: drop one of the two"),
     (["--num-speculative-tokens", "0"], "--num-speculative-tokens must be from 1 to 15"),

@@ -21,6 +21,8 @@ CASES = {
     "pld": ("--method", "pld", "--prompt-lookup-num-tokens", "9"),
     "sampled": ("--method", "draft", "--temperature", "0.9", "--verify", "rejection", "--seed", "5"),
     "by cost": ("--method", "draft", "--draft-lengths", "cost"),
+    "by confidence": ("--method", "draft", "--draft-lengths", "confidence"),
+    "adaptive": ("--method", "draft", "--adaptive"),
     "no cache": ("--method", "pld", "--kv-cache", "none"),
     "turns": ("--method", "pld", "--turns", "FILE"),
     "batch": ("--method", "draft", "--batch", "2", "--prompt-file", "FILE"),
@@ -65,8 +67,8 @@ def test_large_models_by_default(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert interprets("auto", LARGE)
     assert not interprets("device", LARGE)
     assert interprets("interpreter", 1)
-    needs = "needs --backend model, --launch pass, no --draft-lengths confidence, no --prune and no --skip-zeros"
-    for options in ({"backend": "rtl"}, {"launch": "step"}, {"lengths": "confidence"}, {"chosen": True}):
+    needs = "needs --backend model, --launch pass, no --prune and no --skip-zeros"
+    for options in ({"backend": "rtl"}, {"launch": "step"}, {"chosen": True}):
         assert not interprets("auto", LARGE, **options)
         with pytest.raises(InputError, match=f"--compute interpreter {needs}"):
             interprets("interpreter", LARGE, **options)

@@ -188,7 +188,7 @@ def test_int4_weights(generated) -> None:
 
 @pytest.mark.parametrize(("arguments", "message"), [
     (["--weights", "int2"], "--weights must be one of int8, int4, not 'int2'"),
-    (["--batch", "0"], "--batch must be from 1 to 16, not 0"),
+    (["--batch", "0"], "--batch must be from 1 to 32, not 0"),
     (["--batch", "2"], "--batch 2 needs --prompt-file"),
     (["--batch", "2", "--turns", "{empty}"], "--batch 2 does not go with --turns, which is of one text"),
     (["--batch", "2", "--kv-cache", "none"], "--batch 2 does not go with --kv-cache none"),

@@ -97,10 +97,23 @@ def test_trees_and_largest_logits(sessions: list[Session]) -> None:
     assert drafters[0].seen == drafters[1].seen
 
 
+def test_sums_of_exponents(sessions: list[Session]) -> None:
+    """Those of the device, to the last bit, at temperatures that saturate few weights and many."""
+    for temperature in (0.05, 1.0, 7.0):
+        found = []
+        for session in sessions:
+            target = session.target.charging(ledger := Ledger(session.config))
+            out = target.forward(Rows.chain([5, 6, 7]), Want(last=2, temperature=temperature), target.kv())
+            assert out.exponents is not None
+            found.append((out.argmax, out.exponents.maximum.tolist(), out.exponents.total.tolist(), out.exponents.mult,
+                          out.exponents.shift, ledger))
+        assert found[0] == found[1]
+
+
 def test_what_it_does_not_do(sessions: list[Session]) -> None:
     target = sessions[1].target.charging(Ledger(load_config("base")))
-    with pytest.raises(ValueError, match="the interpreter gives tokens and logits of rows by token"):
-        target.forward(Rows.chain([5, 6]), Want(temperature=1.0))
+    with pytest.raises(ValueError, match="the interpreter gives tokens and logits of rows by token, not hidden rows"):
+        target.forward(Rows.chain([5, 6]), Want(hidden=(1,)))
     with pytest.raises(ValueError, match="the largest logits of a row are at most 16, not 17: take fewer, or logits"):
         target.forward(Rows.chain([5, 6]), Want(top=17))
     for options in ({"backend": "rtl"}, {"launch": "draft"}):

@@ -44,7 +44,7 @@ def test_to_the_byte(launch: str) -> None:
                                    context=length)
             assert _Model(target).size(length, 1) == round_up(made.size, PERIOD) + target.prefill.size
     assert (found["largest_context"], found["context_limit"]) == (256, "the networks' positions")
-    assert (found["largest_batch"], found["batch_limit"]) == (16, "texts of a pass, at most 16")
+    assert (found["largest_batch"], found["batch_limit"]) == (32, "texts of a pass, at most 32")
 
 
 def test_another_batch() -> None:

@@ -131,7 +131,7 @@ class Settings:
         from gemmule.sw.device.interpreted import interprets
 
         return interprets(self.compute, pair.parameters, backend=self.backend, launch=self._launch,
-                          lengths=self.draft_lengths, chosen=self._chooses(pair))
+                          chosen=self._chooses(pair))
 
     def _chooses(self, pair: Pair) -> bool:
         """Whether the device chooses what it loads."""
@@ -141,7 +141,8 @@ class Settings:
         """A device with the models on it, as the method needs them."""
         from gemmule.sw.decoding.session import Session
 
-        general = self.temperature > 0 or self.draft_lengths == "confidence" or self.way.needs_general
+        general = self.temperature > 0 or self.draft_lengths == "confidence" or self.way.needs_general or (
+            self.adaptive and self.batch == 1 and self.way.confident)
         return Session(config, self.backend, pair, general=general, launch=self._launch, batch=self.batch,
                        rows=self._rows, prefill=self.prefill_rows, interpreted=self.interprets(pair),
                        pruning=self.pruning, one_pass=self.way.needs_one_pass,

@@ -14,7 +14,7 @@ from math import log
 
 from gemmule.sw.decoding.tree import Tree
 
-__all__ = ["FIRST", "Acceptance", "Mark", "marks_of"]
+__all__ = ["FIRST", "Acceptance", "Mark", "marked", "marks_of"]
 
 PRIOR = 2.0
 FIRST = 0.6
@@ -37,6 +37,12 @@ class Mark:
     sibling: int = 0
 
 
+def marked(chance: float) -> tuple[int, float]:
+    """The drafter's chance of a token in steps of odds, and itself, neither 0 nor 1."""
+    inside = min(max(chance, 1e-4), 1 - 1e-4)
+    return round(2 * log(inside / (1 - inside))), inside
+
+
 def marks_of(tree: Tree) -> list[tuple[Mark, float | None]]:
     """Of each node but node 0, and the drafter's own chance of it behind its parent.
 
@@ -48,8 +54,8 @@ def marks_of(tree: Tree) -> list[tuple[Mark, float | None]]:
         depth[node], sibling = depth[parent] + 1, born[parent]
         born[parent] += 1
         if tree.chances and node not in tree.weights:
-            chance = min(max(tree.chances[node] / max(tree.chances[parent], 1e-9), 1e-4), 1 - 1e-4)
-            found.append((Mark(tree.source, round(2 * log(chance / (1 - chance)))), chance))
+            odds, chance = marked(tree.chances[node] / max(tree.chances[parent], 1e-9))
+            found.append((Mark(tree.source, odds), chance))
         else:
             source = "" if node in tree.weights else tree.source
             found.append((Mark(source, None, min(depth[node], DEEPEST), sibling), None))

@@ -14,6 +14,9 @@ time to time. A drafter that is never asked caches nothing.
 A step drafts no more than what keeps each text, were nothing of it accepted, within a limit of the cycles of
 autoregressive decoding, whose passes are known as exactly (:mod:`gemmule.sw.decoding.adaptive.account`). Texts of a
 batch, which share passes, decide together (:mod:`gemmule.sw.decoding.adaptive.steps`).
+
+Where a drafter tells how sure it is of each token, a draft within that ends where one more token would not pay
+(:mod:`gemmule.sw.decoding.adaptive.paying`).
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from gemmule.sw.decoding.tree import Drafter, Tree
 
 if TYPE_CHECKING:
     from gemmule.sw.decoding.adaptive.account import Text
+    from gemmule.sw.decoding.adaptive.paying import Paying
     from gemmule.sw.decoding.adaptive.steps import Steps
     from gemmule.sw.step import Asking, Forward, Want
 
@@ -40,25 +44,29 @@ class Adaptive(Drafter):
 
     Attributes:
         tree: what the step has verified, or before that what was proposed.
-        count: candidates that the drafter is asked for in this step.
+        count: candidates that the drafter is asked for in this step; or of a draft that ended earlier, those.
         budget: that it may be asked for at most.
         cached: rows before the step.
         drafted: cycles in which models drafted for the step.
         began: whether the drafter passed tokens of the text first.
         first: whether the drafter was never asked.
         branches: whether it has proposed a tree with siblings.
+        ends: whether it has ended a draft by how sure it was.
         answered: whether the text has got its tokens since it last came.
         entry: the text in the account.
     """
 
-    def __init__(self, inner: Drafter, steps: Steps, place: Callable[[], int] = lambda: 0) -> None:
-        """``steps``: of all texts that share passes; ``place``: of this one among them."""
-        self.inner, self.steps, self.place = inner, steps, place
+    def __init__(self, inner: Drafter, steps: Steps, place: Callable[[], int] = lambda: 0,
+                 pace: Paying | None = None) -> None:
+        """``steps``: of all texts that share passes; ``place``: of this one among them; ``pace``: the drafter's, where
+        it may end drafts by how sure it is.
+        """
+        self.inner, self.steps, self.place, self.pace = inner, steps, place, pace
         self.launches = inner.launches
         self.acceptance, self.won = Acceptance(), Won(steps.rows * inner.launches - 1)
         self.tree = Tree.chain(0, [])
         self.count = self.budget = self.cached = self.drafted = 0
-        self.first, self.began, self.branches, self.answered = True, False, False, False
+        self.first, self.began, self.branches, self.ends, self.answered = True, False, False, False, False
         self.entry: Text | None = None
         self._behind = True
         """Whether the drafter lacks tokens of the text."""
@@ -101,10 +109,14 @@ class Adaptive(Drafter):
         if self._behind:
             yield from _asked(self.inner.begin(ids, self._dropped))
             self.began, self._behind, self.first = True, False, False
+        if self.pace:
+            self.pace.begin(self.acceptance, self.won.chances(), self.steps.terms(self.count))
         before = self.steps.drafted()
         self.tree = yield from _asked(self.inner.propose(ids, self.count))
         self.drafted = self.steps.drafted() - before
         self.branches |= len(set(self.tree.parent)) < len(self.tree.parent)
+        if self.pace and self.pace.asked:
+            self.ends, self.count = True, len(self.tree.tokens) - 1
         self.steps.propose(self)
 
     def verify(self, tree: Tree) -> None:

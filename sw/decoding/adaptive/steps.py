@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from gemmule.sw.decoding.adaptive.account import Account, by_place
 from gemmule.sw.decoding.adaptive.candidates import Candidates
+from gemmule.sw.decoding.adaptive.paying import Terms
 
 if TYPE_CHECKING:
     from gemmule.sw.decoding.adaptive.adaptive import Adaptive
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["Curve", "Steps"]
 
 RISK = 0.25
-"""Of the cycles that may be lost, those that a step may lose, unless it drafts a single token."""
+"""Of the cycles that may be lost, those that a step may lose, unless it drafts a single token; where the drafter tells
+how sure it is of that token, those that it may be expected to lose."""
 OVERHEAD = 1.5
 """Cycles of drafting over those that its weights let expect, before it was seen."""
 LEARN = 0.3
@@ -50,14 +52,15 @@ class Steps:
     """
 
     def __init__(self, curve: Curve, ledger: Ledger, target: str, *, want: Want, rows: int, parameters: int, step: int,
-                 places: int = 1, prefix: int = 0) -> None:
+                 places: int = 1, together: int = 1, prefix: int = 0) -> None:
         """``target``: its name in the ledger; ``want``: what the rule wants of its passes.
 
         ``rows``, ``parameters``: of a pass of the target, and its weights; ``step``: cycles of the host a text's step;
-        ``places``: texts of a pass; ``prefix``: constant rows of each text.
+        ``places``: texts of a pass; ``together``: of a launch; ``prefix``: constant rows of each text.
         """
         self.curve, self.ledger, self.target, self.plain_want = curve, ledger, target, want
         self.rows, self.parameters, self.step, self.places, self.prefix = rows, parameters, step, places, prefix
+        self.together = together
         self.account = Account(ledger, target, lambda cached: self._one_pass(1, cached, want), places, step)
         self.overhead, self.extra = OVERHEAD, 0.0
         """Cycles of drafting over those that its weights let expect; of rows beside the candidates, the last time."""
@@ -130,7 +133,17 @@ class Steps:
         """Cycles of a launch of the target over so many rows of each place; None: without a text."""
         if self.places == 1:
             return self.curve.of(rows, cached[0] or 0, want)
-        return self.curve.of_batch(rows, [self.prefix + (one or 0) for one in cached], want)
+        return self._launches([rows] * len(cached), cached, want)
+
+    def _launches(self, rows: Sequence[int], cached: Sequence[int | None], want: Want) -> float:
+        """Cycles of a pass over rows of each place: of a launch for as many places as go in one, if any has a text."""
+        found, parts = 0.0, range(0, len(cached), self.together)
+        for part in (slice(first, first + self.together) for first in parts):
+            if any(one is not None for one in cached[part]):
+                lacking = self.together - len(cached[part])
+                found += self.curve.of_batch([*rows[part], *[1] * lacking], [
+                    self.prefix + (one or 0) for one in [*cached[part], *[0] * lacking]], want)
+        return found
 
     def _pass(self, rows: int, want: Want) -> float:
         """Cycles of the target's pass over so many rows of each text that came."""
@@ -157,7 +170,9 @@ class Steps:
         texts, one = len(self._came), self._one()
         if self.places == 1:
             return self.account.spare(one)
-        empty = self._one_pass(1, [None] * self.places, self.plain_want)
+        used = {text.place() // self.together for text in self._came}
+        empty = self._one_pass(1, [0 if place // self.together in used else None for place in range(self.places)],
+                               self.plain_want)
         return self.account.spare(one, (one - empty) / texts)
 
     def _worth(self) -> float:
@@ -205,15 +220,24 @@ class Steps:
         expected = [text.won.expected()[:text.count + 1] for text in drafting]
         gains = [0.0]
         """By candidates: tokens beyond those that the cycles for them would give otherwise."""
+        missed = max((0.0 if text.ends else 1 - text.won.chances()[0]) if text.pace else 1.0 for text in drafting)
+        """How often all is lost; 0 where it is weighed token by token."""
         for count in range(1, most + 1):
             rows = self._widths(count + 1, joined)[-1]
             more = self._foreseen_drafting(count) + self._pass(rows, joined) + self.extra - plain
-            if more > (spare * RISK if count > 1 else spare):
+            if more > spare or (count > 1 and missed * more > spare * RISK):
                 break
             gains.append(sum(one[min(count, len(one) - 1)] for one in expected) - worth * more)
+        best = max(range(len(gains)), key=gains.__getitem__)
         if any(text.branches for text in drafting):  # a tree of more has less to do with one of few, and ends by itself
             return len(gains) - 1 if gains[-1] > 0 else 0
-        return max(range(len(gains)), key=gains.__getitem__)
+        return len(gains) - 1 if best and any(text.ends for text in drafting) else best
+
+    def terms(self, count: int) -> Terms:
+        """Of up to so many candidates of a text that ends its drafts itself."""
+        want, plain = self._joined(self._came), self._pass(1, self.plain_want)
+        return Terms([self._foreseen_drafting(drafts) + self._pass(drafts + 1, want) - plain
+                      for drafts in range(1, count + 1)], self._worth(), RISK * self._spare())
 
     def choose(self) -> None:
         """Decide which candidates are verified, once all texts have proposed theirs."""
@@ -241,8 +265,7 @@ class Steps:
         if (most := max(count for _, count in rows)) > self.rows:
             return self._pass(most, want)
         lengths = by_place(self.places, [(text.place(), text.cached) for text in self._came])
-        return self.curve.of_batch([count or 1 for count in by_place(self.places, rows)],
-                                   [self.prefix + (one or 0) for one in lengths], want)
+        return self._launches([count or 1 for count in by_place(self.places, rows)], lengths, want)
 
     def _best_rows(self, parts: Sequence[Candidates], least: int, want: Want, spare: float) -> int:
         """Rows of a text, ``least`` or more, for which its share of the pass pays most; ``spare``: that may be lost."""

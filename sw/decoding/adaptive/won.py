@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+from operator import mul
+
 __all__ = ["Won"]
 
 FADE = 0.99
@@ -29,11 +32,11 @@ class Won:
             self.tried[place] = FORGET * self.tried[place] + 1
             self.right[place] = FORGET * self.right[place] + (place < accepted)
 
+    def chances(self) -> list[float]:
+        """Of the candidate of each place, where the ones before were accepted."""
+        return [(right + PRIOR * (NEXT if place else FIRST)) / (tried + PRIOR)
+                for place, (tried, right) in enumerate(zip(self.tried, self.right))]
+
     def expected(self) -> list[float]:
         """Tokens that 0, 1, 2, .. candidates win."""
-        found, chance, prior = [0.0], 1.0, FIRST
-        for tried, right in zip(self.tried, self.right):
-            chance *= (right + PRIOR * prior) / (tried + PRIOR)
-            prior = NEXT
-            found.append(found[-1] + chance)
-        return found
+        return [0.0, *accumulate(accumulate(self.chances(), mul))]

@@ -32,6 +32,7 @@ def draft_chain(cache: TextKV, ids: list[int], most: int, rule: Rule, lengths: L
     """
     drafted: list[int] = []
     weights: list[np.ndarray | None] = []
+    chances: list[float] = []
     outs: list[Forward] = []
     want = rule.want(1, lengths.needs_confidence)
     for _ in range(most):
@@ -40,10 +41,11 @@ def draft_chain(cache: TextKV, ids: list[int], most: int, rule: Rule, lengths: L
         chosen = rule.propose(out, cache.model.logit_scale, dropped + len(text))
         drafted.append(chosen.token)
         weights.append(chosen.weights)
+        chances.append(chosen.confidence)
         outs.append(out)
         if not lengths.goes_on(chosen.confidence):
             break
-    return Tree.chain(ids[-1], drafted, weights), outs
+    return Tree.chain(ids[-1], drafted, weights, chances if lengths.needs_confidence else ()), outs
 
 
 class SelfDraft(Paced):

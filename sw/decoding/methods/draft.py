@@ -84,6 +84,6 @@ METHOD = Method(
     cuts="fewer layers and less width: another, smaller network",
     source="Leviathan et al. 2023 (arXiv 2211.17192); Chen et al. 2023 (arXiv 2302.01318)",
     says="where a small model proposes and the large one verifies", make=_make, needs_draft=True,
-    verify="rejection", labels=(DRAFT,),
+    confident=True, verify="rejection", labels=(DRAFT,),
     drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=5, help="Tokens drafted per step."),
     options=(VOCABULARY,))

@@ -31,6 +31,6 @@ METHOD = Method(
     cuts="less width: half of the bits of each weight",
     source="gpt-fast; QuantSpec (Tiwari et al. 2025, arXiv 2502.10424)",
     says="self-drafting by an int4 copy of the target, in the target's cache", make=_make,
-    needs_int4=True, verify="rejection", labels=(DRAFT,),
+    needs_int4=True, confident=True, verify="rejection", labels=(DRAFT,),
     drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=2, help="Tokens drafted per step."),
     options=(VOCABULARY,))

@@ -34,7 +34,7 @@ METHOD = Method(
     cuts="fewer layers: the first ones draft",
     source="Elhoushi et al. 2024 (arXiv 2404.16710)",
     says="self-drafting, where the target's first layers draft and all layers verify", make=_make,
-    needs_general=True, verify="rejection", labels=(DRAFT,),
+    needs_general=True, confident=True, verify="rejection", labels=(DRAFT,),
     drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=3, help="Tokens drafted per step."),
     options=(Option(name="--exit-layer", limits=Range(1, 1 << 10, "layers"), help="Number of layers that draft.",
                     otherwise="a quarter of the target's"),))

@@ -192,6 +192,7 @@ class Method:
         wide: whether it proposes as many candidates as are worth their rows, so that passes of many rows pay.
         scheduled: whether a schedule can say how many tokens a step drafts: those of trees stand in no order in which
             they are accepted.
+        confident: whether a draft can end by how sure the drafter is of its last token.
         verify: how drawn tokens are verified unless said: ``match`` or ``rejection``.
         warm: values of its options with which it keeps what it learned from one text to the next.
         cuts: what makes its drafts cheaper than passes of the target: layers, width, length or no passes; for docs.
@@ -215,6 +216,7 @@ class Method:
     schedule: Callable[[Mapping[str, Any], int], Pruning] | None = None
     wide: bool = False
     scheduled: bool = True
+    confident: bool = False
     verify: str = "match"
     warm: Mapping[str, Any] = field(default_factory=dict)
     cuts: str = ""

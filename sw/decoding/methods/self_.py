@@ -45,7 +45,7 @@ METHOD = Method(
     cuts="fewer layers: some are left out",
     source="Zhang et al. 2023, Draft & Verify (arXiv 2309.08168)",
     says="self-drafting, where the target drafts with some of its layers left out", make=_make,
-    needs_general=True, verify="rejection", labels=(DRAFT,),
+    needs_general=True, confident=True, verify="rejection", labels=(DRAFT,),
     drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=1, help="Tokens drafted per step."),
     options=(Option(name="--skip-layers", limits=LAYERS, help="Layers that do not draft, counted from 0.",
                     otherwise="those that calibration finds"),))

@@ -15,10 +15,11 @@ from gemmule.compiler.program import Program, Step
 from gemmule.compiler.programs.general_program import Answers
 from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.compiler.programs.prefill import PrefillProgram
+from gemmule.sw.device.forward import logit_scale
 from gemmule.sw.device.listed import listed_piece
 from gemmule.sw.device.pieces import launches, pieces
 from gemmule.sw.device.slots import HiddenSlots
-from gemmule.sw.step import Want
+from gemmule.sw.step import Want, exponent_scaling
 
 __all__ = ["Compiled", "Planned", "Ranges", "planned_launches"]
 
@@ -78,13 +79,14 @@ def planned_launches(model: Compiled, rows: Rows, want: Want, answered: np.ndarr
     if general is None or slots is None:
         raise ValueError(f"{model.name}: logits need the general program: compile with general=True")
     general.check_top(want.top)
+    scale = exponent_scaling(logit_scale(program.graph), want.temperature) if want.temperature else None
     for piece in pieces(rows, program.max_rows, program.batch, cached):
         count, taken = int(answered[piece.index[piece.index >= 0]].sum()), piece.rows
         lengths = [length + done for length, done in zip(cached, piece.before)]
         for part in ranges:
             last = part is ranges[-1]
             slot = None if last else slots.take()[0]
-            wanted = Answers(rows=count if last else 0, logits=want.logits, top=want.top > 0, hidden=slot)
+            wanted = Answers(rows=count if last else 0, logits=want.logits, top=want.top > 0, scale=scale, hidden=slot)
             yield Planned(general, program.general_step(taken, lengths, part, wanted),
                           program.gathered(taken, general.commands), program.scattered(piece.rows, lengths))
             if slot is not None:
