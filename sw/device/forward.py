@@ -90,8 +90,8 @@ def prompt_launches(model: Runner, rows: Rows, kv: KV) -> Iterator[tuple[Prefill
             prefill.symbols[CACHE], model.local(kv.sequence) * model.program.layout.size))
 
 
-def append_rows(kv: Caches | None, rows: Rows, local: Callable[[int], int]) -> None:
-    """Tell caches of the new rows of their sequences; ``local``: a sequence's number in the launch."""
+def append_rows(kv: Caches | None, rows: Rows, local: Callable[[int], int] = int) -> None:
+    """Tell caches of the new rows of their sequences; ``local``: a sequence's number in the launch, if another."""
     for cache in _several(kv) if kv is not None else ():
         cache.append(int((rows.sequences == local(cache.sequence)).sum()))
 

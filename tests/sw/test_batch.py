@@ -39,6 +39,7 @@ class Lanes:
 
     def __init__(self, make, batch: int, name: str = "target") -> None:
         self.lanes, self.name, self.loop, self.prefill = [make() for _ in range(batch)], name, None, None
+        self.lanes[0].batch = batch
         self.logit_scale = 1 / 512
         self.passes: list[list[int]] = []
 

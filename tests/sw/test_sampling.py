@@ -37,6 +37,7 @@ class Law:
     row: Callable[[list[int]], np.ndarray]
     max_positions: int = 64
     max_rows: int = 8
+    batch: int = 1
     name: str = "target"
     logit_scale: float = SCALE
     loop: None = None
