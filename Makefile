@@ -21,8 +21,9 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 SMOLLM2 := $(VENV)/.smollm2
 # One worker more than cores, because some wait for simulators that others build. Compiled Python files are written:
-# without them, every worker and every command that a test starts would compile all sources again.
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $$(($$(nproc) < 3 ? $$(nproc) + 1 : 4)) \
+# without them, every worker and every command that a test starts would compile all sources again. Workers fill the
+# cores, so threads of BLAS would only wait for each other.
+PYTEST := PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $$(($$(nproc) < 3 ? $$(nproc) + 1 : 4)) \
   --dist loadfile --no-loadscope-reorder
 REPORT := --json $(BUILD)/demo.json --html $(BUILD)/demo.html --trace $(BUILD)/demo.trace.json.gz
 export PROMPT
