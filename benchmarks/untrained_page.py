@@ -8,6 +8,7 @@ from typing import Any
 
 from gemmule.io.files import write_atomically
 from gemmule.sw.limits import REQUESTS
+from gemmule.sw.reports.markdown import wrapped
 
 __all__ = ["table"]
 
@@ -29,7 +30,8 @@ def table(record: dict[str, Any]) -> str:
             f"| `{case}` | {every['requests']} | {gains} | {every['behind_prompt']:.2f}x | "
             f"{every['tokens_per_step']:.2f} | {every['rows_per_step']:.1f} | {every['least']:.2f}x | "
             f"{every['measured_over_predicted']:.3f} |")
-    command = "`python -m benchmarks.untrained` ([result](results/untrained.json)), which goes on where it was left."
+    command = wrapped("`python -m benchmarks.untrained` ([result](results/untrained.json)), which goes on where it was "
+                      "left.")
     return "\n".join([*lines, "", command, ""])
 
 
