@@ -163,14 +163,14 @@ class Session:
         self.pruning, self.drafting, self.pair = pruning, drafting, pair
         source = pair.one_pass() if one_pass and pair.one_pass else None
         self.batch = batch
-        texts = batch if pool else ceil_div(batch, ceil_div(batch, MOST_SEQUENCES))
-        target = pair.target(config, 0, general, batch=texts, rows=rows, prefill=prefill, pruning=pruning or drafting,
-                             lend=source.made.every if source else 0, context=context, pool=pool, narrow=narrow,
-                             wide=wide and batch == 1)
+        texts = ceil_div(batch, ceil_div(batch, MOST_SEQUENCES))  # of a launch
+        target = pair.target(config, 0, general, batch=batch if pool else texts, rows=rows, prefill=prefill,
+                             pruning=pruning or drafting, lend=source.made.every if source else 0, context=context,
+                             pool=pool, narrow=narrow, wide=wide and batch == 1)
         self._skipping = partial(pair.skipped_layers, target)
         size = round_up(len(target.dram), ALIGN)
         further, size = _further(target.program, size, batch)
-        texts, draft = ceil_div(batch, ceil_div(batch, MOST_SEQUENCES)), None
+        draft = None
         if pair.draft:
             draft = pair.draft(config, size, general, looped, texts, rows, prefill, context=context, narrow=narrow)
             size = round_up(size + len(draft.dram), ALIGN)
