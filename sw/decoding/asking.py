@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Generic, TypeVar
@@ -41,14 +41,17 @@ def alone(asking: Asking[T]) -> T:
             answer = asked.model.forward(asked.rows, asked.want, asked.kv, layers=asked.layers)
 
 
-def together(askings: Sequence[Asking[T]], order: Sequence[str], batch: int) -> list[T]:
+def together(askings: Sequence[Asking[T]], order: Sequence[str], batch: int,
+             enters: Callable[[int, int], bool] | None = None) -> list[T]:
     """What each text comes to, ``batch`` of them at a time: where one is done, the next one takes its sequence.
 
-    ``order``: as of a :class:`Batch`.
+    ``order``: as of a :class:`Batch`. ``enters``: whether a text may enter beside others, by its number and how many
+    sequences are free; by default it does.
     """
     found, waiting = Batch[int, T](order, batch), deque(enumerate(askings))
     while waiting or found.busy:
-        while waiting and found.free:
+        begins = not found.busy
+        while waiting and found.free and (begins or enters is None or enters(waiting[0][0], found.free)):
             found.enter(*waiting.popleft())
         if found.busy:
             found.turn()

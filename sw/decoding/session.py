@@ -293,8 +293,10 @@ class Session:
         """What passes of the target cost."""
         return CostCurve(self.target)
 
-    def steps(self, rule: Rule, ledger: Ledger, *, kept: bool = True) -> Steps:
+    def steps(self, rule: Rule, ledger: Ledger, *, kept: bool = True, shared: bool = False) -> Steps:
         """What decides how many candidates texts verify, all of a batch together; they are charged to one ledger.
+
+        ``shared``: prompts go in passes that they share where they can.
 
         Raises:
             InputError: what a pass costs is not known beforehand.
@@ -306,7 +308,8 @@ class Session:
                              "of the two")
         return Steps(self.curve, ledger, TARGET, want=rule.want(), rows=program.max_rows,
                      parameters=program.graph.parameters, step=self.config.host.step_cycles, places=self.batch,
-                     together=program.batch, prefix=self.target.first)
+                     together=program.batch, prefix=self.target.first, shared=0 if not shared else
+                     program.max_rows if self.target.prefill else program.max_positions)
 
     def _chooser(self, method: Method, options: Mapping[str, Any], ledger: Ledger) -> Chooser | None:
         """What fills the second cache in which a method drafts; None: it drafts in none.
@@ -342,14 +345,15 @@ class Session:
             InputError: as of :meth:`generate`.
         """
         ledger, pace = ledger or Ledger(self.config), self.pace(method, num_speculative_tokens, lengths)
-        steps = self.steps(rule, ledger) if adaptive else None
+        steps = self.steps(rule, ledger, shared=True) if adaptive and method != "ar" else None
         talks = [self.converse(method, num_speculative_tokens, stop, rule=rule.of_text(number), lengths=lengths,
                                options=options, context_overflow=context_overflow, ledger=ledger, pace=pace,
                                adaptive=adaptive, steps=steps)
                  for number in range(len(prompts))]
         askings = [talk.turning(prompt, max_new_tokens, progress, halted) for talk, prompt in zip(talks, prompts)]
         try:
-            return together(askings, (DRAFT, TARGET), self.batch)
+            return together(askings, (DRAFT, TARGET), self.batch, None if steps is None else (
+                lambda number, free: steps.admits(len(prompts[number]) - 1, free, len(prompts) - number)))
         except ValueError as error:
             raise InputError(str(error)) from None
 

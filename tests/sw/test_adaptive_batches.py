@@ -70,19 +70,24 @@ class Planted(Drafter):
 
 
 def planted(session: Session, rights: Sequence[float], weights: int = 0,
-            lengths: Sequence[int] = (NEW, NEW // 2, NEW, 3, 9, NEW)) -> tuple[Ledger, Ledger, Steps]:
-    """Texts of which each has a drafter that is right so often; the ledgers of this run and of `ar`."""
-    prompts = PROMPTS[:len(rights)]
+            lengths: Sequence[int] = (NEW, NEW // 2, NEW, 3, 9, NEW), *,
+            shared: bool = False) -> tuple[Ledger, Ledger, Steps]:
+    """Texts of which each has a drafter that is right so often; the ledgers of this run and of `ar`.
+
+    ``shared``: short prompts, which wait for others to share passes with.
+    """
+    prompts = [prompt[:9] if shared else prompt for prompt in PROMPTS[:len(rights)]]
     known, reference = plain(session, prompts, lengths)
     ledger = Ledger(CONFIG)
-    steps = session.steps(GREEDY, ledger)
+    steps = session.steps(GREEDY, ledger, shared=shared)
     askings = []
     for number, (prompt, right) in enumerate(zip(prompts, rights)):
         kv = session.target.charging(ledger).kv()
         inner = Planted(known[number].tokens, len(prompt), right, weights, number)
         text = Conversation(session.target, Adaptive(inner, steps, lambda kv=kv: kv.sequence), ledger, kv=kv)  # type: ignore[misc]
         askings.append(text.turning(prompt, lengths[number]))
-    runs = together(askings, (DRAFT, TARGET), BATCH)
+    runs = together(askings, (DRAFT, TARGET), BATCH, lambda text, free: steps.admits(
+        len(prompts[text]) - 1, free, len(prompts) - text))
     assert [run.tokens for run in runs] == [run.tokens for run in known]
     return ledger, reference, steps
 
@@ -129,6 +134,42 @@ def test_the_account_is_what_autoregressive_decoding_takes(session: Session, cou
     assert steps.account.plain + steps.account.beside == pytest.approx(reference.cycles, rel=1e-3)
 
 
+def short(session: Session, method: str) -> tuple[int, float]:
+    """Cycles of twelve short answers, whose prompts share passes where they enter together, and the most by `ar`."""
+    prompts, found = [one[:9] for one in (*PROMPTS, *reversed(PROMPTS))], []
+    for name in (method, "ar"):
+        ledger = Ledger(CONFIG)
+        texts = session.generate_batch(name, prompts, 6, None if name == "ar" else 3, ledger=ledger,
+                                       adaptive=name != "ar")
+        found.append(([text.tokens for text in texts], ledger))
+    assert found[0][0] == found[1][0]
+    return found[0][1].cycles, most(session, found[1][1])
+
+
+@pytest.mark.parametrize("method", ["pld", "draft", "suffix"])
+def test_short_answers_are_not_slower(session: Session, method: str) -> None:
+    """Texts that end early wait for others, with which the next prompts share passes as they do by `ar`."""
+    taken, limit = short(session, method)
+    assert taken <= limit
+
+
+def test_prompts_that_go_alone_cost_more(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the test above checks can fail: each text enters as soon as another one ends."""
+    monkeypatch.setattr(Steps, "admits", lambda *_: True)
+    taken, limit = short(session, "pld")
+    assert taken > 1.05 * limit
+
+
+def test_long_answers_do_not_wait_for_all(session: Session) -> None:
+    """Where passes of its own cost a prompt less than an empty place loses, a text enters."""
+    ledger, reference, steps = planted(session, (1.0, 0.0, 0.0, 0.0, 1.0, 1.0), lengths=(120,) * 6, shared=True)
+    assert ledger.cycles < 0.9 * reference.cycles
+    for text in steps.account.texts:
+        text.over = True
+    steps.account.catch_up()
+    assert steps.account.plain + steps.account.beside == pytest.approx(reference.cycles, rel=5e-3)
+
+
 @pytest.mark.parametrize("method", some(SHARING, 6))
 def test_texts_that_nobody_guesses(method: str) -> None:
     """Random networks: each text is that of `ar`, and the batch is not slower."""
@@ -171,6 +212,31 @@ def test_requests_that_arrive(cache: tuple[int, bool], method: str) -> None:
             assert served.target.pages.free_pages == pool // 8 - 1, "all pages came back"
     assert found[0][1] == found[1][1]
     assert found[1][0].clock.now <= 1.01 * found[0][0].clock.now
+
+
+def test_prompts_that_share_passes() -> None:
+    """As `ar` passes them: 7 cycles for two texts that enter together, whoever entered first here."""
+    ledger = Ledger(CONFIG)
+    counted = Account(ledger, TARGET, lambda cached: 10.0, 2, 0)
+    first, second = counted.enter(0, 7), counted.enter(1, 5)
+    assert counted.coming == 7
+    for text in (first, second):
+        counted.observe(text, 3, 2)
+    counted.catch_up()
+    assert (counted.plain, counted.beside, counted.coming) == (20, 7, 0)
+    first.over, counted.waiting = True, 2
+    counted.catch_up()
+    assert counted.lacks, "the first one has all of its tokens by `ar`, too"
+    third = counted.enter(0, 6)
+    counted.catch_up()
+    assert not counted.lacks
+    assert (counted.beside, counted.coming) == (13, 0)
+    counted.observe(second, 5, 3)
+    fourth = counted.enter(0, 4)
+    counted.observe(fourth, 3, 3)
+    third.over = second.over = True
+    counted.catch_up()
+    assert (counted.plain, counted.beside, counted.coming) == (50, 17, 0)
 
 
 def test_places_of_texts() -> None:

@@ -5,7 +5,9 @@ the same order, share as many places, and each gets a token a pass. It gets as f
 behind is known of the others alone. For tokens that the others have beyond that, it has their share of later passes
 still before it: what their rows and caches add to a pass.
 
-What the target takes beside the passes that verify, for prompts and for texts that come back, counts for both.
+Prompts that share passes are counted as autoregressive decoding passes them: those of texts that get their places
+together are passed together, however they were passed here. What the target takes beside that and beside the passes
+that verify, for other prompts and for texts that come back, counts for both.
 """
 
 from __future__ import annotations
@@ -35,11 +37,15 @@ class Text:
         over: it gets no more tokens.
         away: it left its place, and comes back.
         plain: tokens that autoregressive decoding has got.
-        prompt: cycles in which the target passed its prompt.
+        prompt: cycles in which the target passed its prompt; where several went together, of the first one.
+        shared: cycles of passes for such a prompt that it may share with those of others; 0: it is passed alone.
+        entered: whether autoregressive decoding has begun with it.
     """
 
     place: int
     prompt: float
+    shared: float = 0.0
+    entered: bool = False
     cached: list[int] = field(default_factory=list)
     over: bool = False
     away: bool = False
@@ -65,6 +71,11 @@ def by_place(places: int, rows: Sequence[tuple[int, int]]) -> list[int | None]:
     return found
 
 
+def passed(texts: Sequence[Text]) -> float:
+    """Cycles of the prompts of texts that get their places together."""
+    return sum(0.0 if text.shared else text.prompt for text in texts) + max((text.shared for text in texts), default=0.0)
+
+
 class Account:
     """Cycles of texts that share passes, and those that autoregressive decoding takes for the same tokens."""
 
@@ -78,7 +89,10 @@ class Account:
         """Those with which autoregressive decoding is not done, in the order in which they entered."""
         self.plain = self.beside = 0.0
         """Cycles of autoregressive passes; of the target beside passes that verify."""
-        self.tokens = 0
+        self.tokens = self.waiting = 0
+        """Tokens of all texts; texts that wait for a place."""
+        self.lacks = False
+        """Whether autoregressive decoding has a place for one that waits."""
         self._begun, self._mark = float(ledger.cycles), ledger.cycles_of(target)
 
     def _since(self) -> int:
@@ -86,14 +100,18 @@ class Account:
         before, self._mark = self._mark, self.ledger.cycles_of(self.target)
         return self._mark - before
 
-    def enter(self, place: int) -> Text:
-        """A text, whose prompt the target has just passed. Where no other is left, what was counted is forgotten."""
+    def enter(self, place: int, shared: float = 0.0) -> Text:
+        """A text, whose prompt the target has just passed. Where no other is left, what was counted is forgotten.
+
+        ``shared``: cycles of passes for such a prompt that it may share with those of others; 0: it is passed alone.
+        """
         prompt = self._since()
-        self.catch_up()
-        if not self.texts:
+        self.waiting = max(0, self.waiting - 1)
+        if not shared:
+            self.catch_up()
+        if all(text.done for text in self.texts):
             self._begun, self.plain, self.beside, self.tokens = self.ledger.cycles - prompt, 0.0, 0.0, 0
-        self.beside += prompt
-        self.texts.append(text := Text(place, prompt))
+        self.texts.append(text := Text(place, prompt, shared))
         return text
 
     def observe(self, text: Text, cached: int, tokens: int, beside: Callable[[int], float] | None = None) -> None:
@@ -110,10 +128,16 @@ class Account:
         self.tokens += tokens
 
     def catch_up(self) -> None:
-        """Autoregressive passes as far as all of their texts have tokens."""
+        """Autoregressive passes as far as all of their texts have tokens, and none lacks that waits for a place."""
         while True:
             self.texts = [text for text in self.texts if not text.done]
             sharing = [text for text in self.texts if not text.away][:self.places]
+            self.lacks = bool(self.waiting) and len(sharing) < self.places
+            if self.lacks:
+                return
+            self.beside += passed([text for text in sharing if not text.entered])
+            for text in sharing:
+                text.entered = True
             if not sharing or any(text.plain == len(text.cached) for text in sharing):
                 return
             self.plain += len(sharing) * self.step + self.cost(by_place(
@@ -124,7 +148,14 @@ class Account:
     @property
     def drafting(self) -> float:
         """Cycles since the begin, but for what counts for both."""
-        return self.ledger.cycles - self._begun - self.beside
+        return self.ledger.cycles - self._begun - self.beside - self.coming
+
+    @property
+    def coming(self) -> float:
+        """Cycles of prompts with which autoregressive decoding has not begun, if it passes all together that it can, also
+        with those that wait.
+        """
+        return passed([text for text in self.texts if not (text.entered or text.shared and self.waiting)])
 
     @property
     def ahead(self) -> int:

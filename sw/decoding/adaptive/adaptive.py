@@ -83,7 +83,7 @@ class Adaptive(Drafter):
     def begin(self, ids: list[int], dropped: int = 0) -> None:
         """The drafter begins when it is asked."""
         self._dropped, self._behind = dropped, True
-        self.steps.enter(self)
+        self.steps.enter(self, len(ids) - 1)
 
     def propose(self, ids: list[int], budget: int) -> Asking[Tree]:
         from gemmule.sw.step import Meeting

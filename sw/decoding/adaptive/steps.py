@@ -52,15 +52,16 @@ class Steps:
     """
 
     def __init__(self, curve: Curve, ledger: Ledger, target: str, *, want: Want, rows: int, parameters: int, step: int,
-                 places: int = 1, together: int = 1, prefix: int = 0) -> None:
+                 places: int = 1, together: int = 1, prefix: int = 0, shared: int = 0) -> None:
         """``target``: its name in the ledger; ``want``: what the rule wants of its passes.
 
         ``rows``, ``parameters``: of a pass of the target, and its weights; ``step``: cycles of the host a text's step;
-        ``places``: texts of a pass; ``together``: of a launch; ``prefix``: constant rows of each text.
+        ``places``: texts of a pass; ``together``: of a launch; ``prefix``: constant rows of each text; ``shared``: most
+        rows of a prompt that goes in passes which those of others share.
         """
         self.curve, self.ledger, self.target, self.plain_want = curve, ledger, target, want
         self.rows, self.parameters, self.step, self.places, self.prefix = rows, parameters, step, places, prefix
-        self.together = together
+        self.together, self.shared = together, shared
         self.account = Account(ledger, target, lambda cached: self._one_pass(1, cached, want), places, step)
         self.overhead, self.extra = OVERHEAD, 0.0
         """Cycles of drafting over those that its weights let expect; of rows beside the candidates, the last time."""
@@ -78,16 +79,46 @@ class Steps:
         """Launches of the last pass that was seen."""
         self._foreseen = 0.0
         """Cycles of the pass that was decided."""
+        self._lost, self._enters = 0.0, (0, True)
+        """Cycles lost by empty places since the last text entered; when it was decided whether others do, and how."""
 
     # -- texts
 
-    def enter(self, text: Adaptive) -> None:
-        """A text begins, or begins again behind a cut or a new turn."""
+    def enter(self, text: Adaptive, rows: int) -> None:
+        """A text begins, or begins again behind a cut or a new turn, with so many rows."""
         if text.entry:
             text.entry.over = True
-        text.entry = self.account.enter(text.place())
+        text.entry = self.account.enter(text.place(), self._prompt(rows) if self.shares(rows) else 0.0)
         if text not in self._texts:
             self._texts.append(text)
+
+    def shares(self, rows: int) -> bool:
+        """Whether so many rows of a prompt go in passes that those of others share."""
+        return 0 < rows <= self.shared
+
+    def admits(self, rows: int, free: int, waiting: int) -> bool:
+        """Whether a text with so many rows of a prompt may take one of so many free places now, beside others.
+
+        ``waiting``: texts that wait, this one among them. It waits for those with which it would share the passes of its prompt by autoregressive decoding, until the
+        places that are empty meanwhile have lost what passes of its own take, and that may be lost.
+        """
+        if not self.shares(rows):
+            return True
+        now, (decided, enters) = self.ledger.cycles, self._enters
+        if now != decided:
+            if not enters:
+                self._lost += free / self.places * (now - decided)
+            for text in self._texts:
+                assert text.entry is not None
+                text.entry.over = text.answered and text not in self._coming
+            self.account.waiting = waiting
+            self.account.catch_up()
+            prompt = self._prompt(rows)
+            enters = self.account.lacks or not self.underway and self._lost >= prompt and (
+                waiting <= free or prompt <= self._spare())
+            self._lost = 0.0 if enters else self._lost
+            self._enters = now, enters
+        return enters
 
     def come(self, text: Adaptive) -> None:
         """A text is ready for its next step."""
@@ -134,6 +165,12 @@ class Steps:
         if self.places == 1:
             return self.curve.of(rows, cached[0] or 0, want)
         return self._launches([rows] * len(cached), cached, want)
+
+    def _prompt(self, rows: int) -> float:
+        """Cycles of passes over prompts of so many rows."""
+        from gemmule.sw.step import Want
+
+        return self._one_pass(rows, [0] * self.places, Want(last=0))
 
     def _launches(self, rows: Sequence[int], cached: Sequence[int | None], want: Want) -> float:
         """Cycles of a pass over rows of each place: of a launch for as many places as go in one, if any has a text."""

@@ -47,8 +47,9 @@ class CostCurve:
         return self._found[key]
 
     def of_batch(self, rows: int | Sequence[int], cached: Sequence[int], want: Want = GREEDY) -> int:
-        """Of a pass over so many rows of each sequence, all answered as wanted, behind so many cached rows of each,
-        constant ones among them; a number: of every sequence as many. Rows of a pool are taken to stand in order.
+        """Of a pass over so many rows of each sequence, all answered as wanted or none (``want.last`` 0), behind so many
+        cached rows of each, constant ones among them; a number: of every sequence as many. Rows of a pool are taken to
+        stand in order.
 
         Where they do not fit the context: behind as many as do.
         """
@@ -59,7 +60,7 @@ class CostCurve:
         if key not in self._found:
             made = Rows.ragged([[0] * count for count in each], list(lengths))
             self._found[key] = sum(self._launch(one) for one in planned_launches(
-                self.model, made, want, np.ones(len(made), dtype=bool), lengths, ((0, program.graph.layers),)))
+                self.model, made, want, np.full(len(made), want.last != 0), lengths, ((0, program.graph.layers),)))
         return self._found[key]
 
     def widths(self, want: Want) -> list[int]:
