@@ -136,8 +136,8 @@ def texts(record: dict[str, Any], save: Callable[[], None]) -> None:
         prompts, plain = every[:batch], None
         for method, adaptive in (("ar", False), *((name, way) for name in DRAFTING for way in (False, True))):
             drafts = None if method == "ar" else DRAFTS
-            with Session(config, pair=pair, interpreted=True, batch=batch, narrow=adaptive,
-                         rows=rows_of(batch, drafts or 0) if batch > 1 else None,
+            with Session(config, pair=pair, interpreted=True, batch=batch,
+                         rows=rows_of(batch, DRAFTS) if batch > 1 else None,
                          general=adaptive and batch == 1 and METHODS[method].confident) as session:
                 ledger = Ledger(config)
                 runs = session.generate_batch(method, prompts, TEXT_TOKENS, drafts, pair.ends, ledger=ledger,

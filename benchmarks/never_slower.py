@@ -78,7 +78,7 @@ def together(record: dict[str, Any], save: Callable[[], None]) -> None:
         mine = ["ar"] * (not general) + [
             name for name in methods() if METHODS[name].needs_general == general and not METHODS[name].needs_int4]
         with Session(config, pair=pair, general=general, interpreted=True, batch=BATCH,
-                     rows=rows_of(BATCH, DRAFTS), narrow=True) as session:
+                     rows=rows_of(BATCH, DRAFTS)) as session:
             for method in mine:
                 found = []
                 for number, group in enumerate(groups):

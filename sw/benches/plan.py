@@ -113,7 +113,6 @@ class Plan:
             self.device, self.backend, self.pair, general=general, launch=self.launch if self.pair.draft else "pass",
             interpreted=self.interpreted, batch=1 if rows is None else self.batch, rows=rows,
             prefill=self.prefill_rows if rows is None else 0, pruning=self.pruning,
-            narrow=self.adaptive,
             one_pass=any(one.needs_one_pass for one in self._methods),
             int4=any(needing_int4(one.name, self._options(one.name)) for one in self._methods),
             wide=any(one.wide for one in self._methods),
@@ -126,8 +125,10 @@ class Plan:
         return [METHODS[case.method] for case in self.rules if case.method not in BOUNDS]
 
     def _together(self, case: Case) -> Session:
-        """The session in which a case decodes texts that share passes."""
-        rows = rows_for(case, self.batch)
+        """The session in which a case decodes texts that share passes; `ar` passes prompts as the widest of others do.
+        """
+        others = [one for one in self.cases if one.method in BOUNDS or not METHODS[one.method].needs_general]
+        rows = max(rows_for(one, self.batch) for one in (others if case.method == "ar" else [case]))
         if rows not in self._shared:
             self._shared[rows] = self._session(rows)
         return self._shared[rows]

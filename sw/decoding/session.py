@@ -50,13 +50,20 @@ ALIGN = 1 << 16
 NONE: Mapping[str, Any] = MappingProxyType({})
 Opener = Callable[[Config, int], Device]
 """Opens a device with so many bytes of DRAM."""
-ROWS = 16
+ROWS, LEAST = 16, 4
 """Of a pass of a batch, where no draft needs more: a batch computes all rows that it has room for."""
 
 
 def rows_of(batch: int, drafts: int) -> int:
-    """Rows of each text of a batch: as many as so many drafts need, a power of two, and with all texts 16 at least."""
-    return max(1 << drafts.bit_length(), ROWS // (1 << (batch - 1).bit_length()))
+    """Rows of each text of a batch: as many as so many drafts need, a power of two, 16 at least with all texts, and 4
+    at least of each, in passes of which prompts go.
+    """
+    return max(1 << drafts.bit_length(), _free(batch), LEAST)
+
+
+def _free(batch: int) -> int:
+    """Rows of each text of a batch that cost as much as one."""
+    return ROWS // (1 << (batch - 1).bit_length())
 
 
 def _further(program: ModelProgram, size: int, batch: int) -> tuple[list[int], int]:
@@ -124,7 +131,7 @@ class Session:
                  rows: int | None = None, prefill: int | None = None, pruning: Pruning | None = None,
                  one_pass: bool = False, int4: bool = False, draft_vocabulary: int | None = None,
                  drafting: Pruning | None = None, ahead: bool = False, context: int | None = None, pool: int = 0,
-                 page: int = PAGE, narrow: bool = False, wide: bool = False) -> None:
+                 page: int = PAGE, wide: bool = False) -> None:
         """``backend``: a name of :func:`open_device`, or what opens another device.
 
         ``general``: models also take hidden rows, run some of their layers and give other answers than tokens.
@@ -134,13 +141,13 @@ class Session:
         ``interpreted``: values by the integer interpreter, cycles by timing alone: the same, several times as fast;
         on the model back end, for tokens and logits, a pass a launch.
         ``batch``: texts of a pass, each with up to ``rows`` rows, by default as many as go well; a pass a launch, or
-        where more texts than a program takes have caches in order, several launches.
+        where more texts than a program takes have caches in order, several launches. Passes in which all texts have few
+        rows go by programs that compute no more.
         ``prefill``: rows of a launch of a prompt, by a program of their own: by default as many as pay; 0: as many as
         of any pass, by the one program, as of a batch.
         ``ahead``: prompts of a batch go by a program of their own, text by text; else in passes of the batch.
         ``context``: positions of a text, by default the networks'; ``pool``: rows of a cache that the target's texts of
         a batch share in pages of ``page`` rows; 0: each has a whole context.
-        ``narrow``: passes of a batch in which all texts have few rows go by programs that compute no more.
         ``wide``: passes take as many rows as can be, where ``rows`` says nothing.
         ``pruning``: the schedule of the target's cache (:class:`gemmule.sw.kv.selected.SelectedKV`).
         ``one_pass``: with the drafter that was trained on the target's hidden rows, which the target's greedy passes
@@ -158,7 +165,7 @@ class Session:
         if draft_vocabulary and looped:
             raise InputError(f"--launch {launch} hands on tokens on the device, not those of a --draft-vocabulary: "
                              "drop one of the two")
-        prefill, narrow = 0 if batch > 1 and not ahead else prefill, narrow or batch == 1
+        prefill = 0 if batch > 1 and not ahead else prefill
         pair, tokens = pair.drafting_among(draft_vocabulary)
         self.pruning, self.drafting, self.pair = pruning, drafting, pair
         source = pair.one_pass() if one_pass and pair.one_pass else None
@@ -166,13 +173,13 @@ class Session:
         texts = ceil_div(batch, ceil_div(batch, MOST_SEQUENCES))  # of a launch
         target = pair.target(config, 0, general, batch=batch if pool else texts, rows=rows, prefill=prefill,
                              pruning=pruning or drafting, lend=source.made.every if source else 0, context=context,
-                             pool=pool, narrow=narrow, wide=wide and batch == 1)
+                             pool=pool, narrow=True, wide=wide and batch == 1)
         self._skipping = partial(pair.skipped_layers, target)
         size = round_up(len(target.dram), ALIGN)
         further, size = _further(target.program, size, batch)
         draft = None
         if pair.draft:
-            draft = pair.draft(config, size, general, looped, texts, rows, prefill, context=context, narrow=narrow)
+            draft = pair.draft(config, size, general, looped, texts, rows, prefill, context=context, narrow=True)
             size = round_up(size + len(draft.dram), ALIGN)
             draft_further, size = _further(draft.program, size, batch)
         drafter, step = None, None
@@ -382,7 +389,7 @@ class Session:
             raise InputError(str(error)) from None
 
     def drafts(self, method: str, wanted: int | None) -> int:
-        """Tokens that a method drafts a step at most, 0 where it drafts none.
+        """Tokens that a method drafts a step at most, 0 where it drafts none; by default no more than cost little.
 
         Raises:
             InputError: there is no such method, or one pass does not verify so many.
@@ -391,7 +398,8 @@ class Session:
         chosen, most = METHODS[method], self.target.program.max_rows - 1
         if chosen.drafts is None:
             return 0
-        count = min(int(chosen.drafts.default or most), most) if wanted is None else wanted
+        cheap = most if self.batch == 1 else min(most, max(1, _free(self.batch) - 1))
+        count = min(int(chosen.drafts.default or cheap), cheap) if wanted is None else wanted
         if not 1 <= count <= most:
             raise InputError(
                 f"{chosen.drafts.name} must be from 1 to {most} (one pass verifies {most + 1} rows), not {count}")

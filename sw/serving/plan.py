@@ -98,5 +98,5 @@ class ServingPlan:
         if (general, rows) not in self._shared:
             self._shared[general, rows] = self._opened.enter_context(Session(
                 self.device, pair=self.pair, general=general, interpreted=self.interpreted, batch=self.batch,
-                rows=rows, ahead=self.ahead, context=self.context, pool=self.pool, page=self.page, narrow=True))
+                rows=rows, ahead=self.ahead, context=self.context, pool=self.pool, page=self.page))
         return self._shared[general, rows]

@@ -94,8 +94,8 @@ def bass_rows(pair: Pair, config: Config, prompts: Sequence[list[int]], new_toke
     for batch in batches:
         chosen, reference, padding = list(prompts[:batch]), dict[int, _Decoded](), 1.0
         for most in rows:
-            with Session(config, pair=pair, interpreted=True, batch=batch, rows=most, prefill=0 if batch == 1 else None,
-                         narrow=True) as session:
+            with Session(config, pair=pair, interpreted=True, batch=batch, rows=most,
+                         prefill=0 if batch == 1 else None) as session:
                 plain = reference[most] = _decoded(session, "ar", chosen, new_tokens, None, "constant")
                 for lengths, said in (("batch", "Algorithm 1"), ("constant", "always as many")):
                     found = _decoded(session, "draft", chosen, new_tokens, most - 1, lengths)

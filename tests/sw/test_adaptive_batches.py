@@ -41,7 +41,7 @@ PROMPTS = [PAIR.encode(text) for text in (
 @pytest.fixture(scope="module")
 def session() -> Session:
     """Passes of four texts, by programs of 4 and of 8 rows."""
-    made = Session(CONFIG, pair=PAIR, interpreted=True, batch=BATCH, rows=8, narrow=True)
+    made = Session(CONFIG, pair=PAIR, interpreted=True, batch=BATCH, rows=8)
     assert [one.max_rows for one in made.target.narrow] == [4]
     return made
 
@@ -199,8 +199,7 @@ def test_texts_that_nobody_guesses(method: str) -> None:
 def test_requests_that_arrive(cache: tuple[int, bool], method: str) -> None:
     """Requests join while others draft, leave for lack of pages, and pass their prompts in pieces."""
     pool, ahead = cache
-    served = Session(CONFIG, pair=PAIR, interpreted=True, batch=3, rows=4, ahead=ahead, context=96, pool=pool, page=8,
-                     narrow=True)
+    served = Session(CONFIG, pair=PAIR, interpreted=True, batch=3, rows=4, ahead=ahead, context=96, pool=pool, page=8)
     requests = [Arrival(name=f"{number}", at=90_000 * number, ids=tuple(prompt[:20]),
                         new_tokens=(30, 1, 24)[number % 3]) for number, prompt in enumerate(PROMPTS)]
     found = []

@@ -18,11 +18,14 @@ from gemmule.sw.decoding.methods.draft import DraftModel
 from gemmule.sw.decoding.methods.pld import PromptLookup
 from gemmule.sw.decoding.noise import Noise
 from gemmule.sw.decoding.sampling import Sampling
+from gemmule.sw.decoding.session import Session, rows_of
 from gemmule.sw.decoding.stops import NO_STOPS, Stops
 from gemmule.sw.decoding.verify import GREEDY, Match, Rejection, Rule
 from gemmule.sw.device.forward import Caches, append_rows
 from gemmule.sw.device.ledger import Ledger
+from gemmule.sw.device.runtime import TARGET
 from gemmule.sw.kv.contiguous import ContiguousKV
+from gemmule.sw.models.pair import bundled_pair
 from gemmule.sw.step import Forward, Want
 
 from .test_decoding import FixedDrafter, TreeDrafter, bushy
@@ -165,6 +168,25 @@ def test_rules_of_other_texts() -> None:
     assert GREEDY.of_text(3) is GREEDY
     assert Match(sampling, Noise(4)).of_text(0) == Match(sampling, Noise(4))
     assert Rejection(sampling, Noise(4)).of_text(2) == Rejection(sampling, Noise(4, 2))
+
+
+def test_rows_of_a_text() -> None:
+    """What drafts need, and prompts, and the mesh has lanes for."""
+    assert [rows_of(batch, 0) for batch in (2, 3, 4, 8, 32)] == [8, 4, 4, 4, 4]
+    assert [rows_of(8, drafts) for drafts in (1, 3, 4, 7, 15)] == [4, 4, 8, 8, 16]
+
+
+def test_prompts_take_fewer_passes_than_tokens() -> None:
+    """`ar` in a batch: prompts by the program of 4 rows a text, tokens by one of 2, which takes 16 rows in all."""
+    pair, passes = bundled_pair("small"), []
+    with Session(load_config("base"), pair=pair, interpreted=True, batch=8, rows=rows_of(8, 0)) as session:
+        assert [one.max_rows for one in session.target.narrow] == [2]
+        for new in (1, 2):
+            ledger = Ledger(session.config)
+            session.generate_batch("ar", [list(range(1, 14))] * 8, new, ledger=ledger)
+            passes.append(ledger.launches[TARGET])
+    assert passes[0] == 3 + 1
+    assert passes[1] == 3 + 2
 
 
 def test_rows_of_a_batch() -> None:

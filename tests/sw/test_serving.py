@@ -56,7 +56,7 @@ def expected(alone: Session, requests: list[Arrival], stop: frozenset[int]) -> l
 def session(*, pool: int = 0, ahead: bool = True, interpreted: bool = True, batch: int = 3) -> Session:
     """Each is opened once: whoever is served leaves nothing behind."""
     return Session(CONFIG, pair=PAIR, interpreted=interpreted, batch=batch, rows=ROWS, ahead=ahead, context=CONTEXT,
-                   pool=pool, page=PAGE, narrow=True)
+                   pool=pool, page=PAGE)
 
 
 def check(outcome: Outcome, requests: list[Arrival], texts: list[list[int]], batch: int = 3) -> None:

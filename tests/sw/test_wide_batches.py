@@ -122,7 +122,7 @@ def test_thirty_two_texts(prompts: list[list[int]], alone: list[list[int]]) -> N
 
 def test_drafts_of_seventeen_texts(prompts: list[list[int]], alone: list[list[int]]) -> None:
     """And with as many as pay; they go in launches of nine."""
-    with Session(load_config("base"), pair=PAIR, interpreted=True, batch=17, rows=2, narrow=True) as session:
+    with Session(load_config("base"), pair=PAIR, interpreted=True, batch=17, rows=2) as session:
         assert session.target.program.batch == 9
         told = resident(session)
         assert session.draft

@@ -148,15 +148,14 @@ class Settings:
                        pruning=self.pruning, one_pass=self.way.needs_one_pass,
                        int4=needing_int4(self.method, self.options), wide=self.way.wide,
                        draft_vocabulary=self.options.get(VOCABULARY.key),
-                       drafting=drafting_of({self.method: self.options}, pair.positions), narrow=self.adaptive)
+                       drafting=drafting_of({self.method: self.options}, pair.positions))
 
     def plain_session(self, config: Config, pair: Pair) -> Session:
         """The same for autoregressive decoding on the model, to compare with."""
-        from gemmule.sw.decoding.session import Session, rows_of
+        from gemmule.sw.decoding.session import Session
         from gemmule.sw.device.interpreted import interprets
 
-        rows = rows_of(self.batch, 0) if self.adaptive and self.batch > 1 else self._rows
-        return Session(config, pair=pair, general=self.temperature > 0, batch=self.batch, rows=rows,
+        return Session(config, pair=pair, general=self.temperature > 0, batch=self.batch, rows=self._rows,
                        prefill=self.prefill_rows, pruning=self.pruning,
                        interpreted=interprets(self.compute, pair.parameters, chosen=self._chooses(pair)))
 

@@ -73,7 +73,8 @@ def by_place(places: int, rows: Sequence[tuple[int, int]]) -> list[int | None]:
 
 def passed(texts: Sequence[Text]) -> float:
     """Cycles of the prompts of texts that get their places together."""
-    return sum(0.0 if text.shared else text.prompt for text in texts) + max((text.shared for text in texts), default=0.0)
+    alone = sum(text.prompt for text in texts if not text.shared)
+    return alone + max((text.shared for text in texts), default=0.0)
 
 
 class Account:
@@ -152,8 +153,8 @@ class Account:
 
     @property
     def coming(self) -> float:
-        """Cycles of prompts with which autoregressive decoding has not begun, if it passes all together that it can, also
-        with those that wait.
+        """Cycles of prompts with which autoregressive decoding has not begun, if it passes all together that it can,
+        also with those that wait.
         """
         return passed([text for text in self.texts if not (text.entered or text.shared and self.waiting)])
 

@@ -99,8 +99,9 @@ class Steps:
     def admits(self, rows: int, free: int, waiting: int) -> bool:
         """Whether a text with so many rows of a prompt may take one of so many free places now, beside others.
 
-        ``waiting``: texts that wait, this one among them. It waits for those with which it would share the passes of its prompt by autoregressive decoding, until the
-        places that are empty meanwhile have lost what passes of its own take, and that may be lost.
+        ``waiting``: texts that wait, this one among them. It waits for those with which it would share the passes of
+        its prompt by autoregressive decoding, until the places that are empty meanwhile have lost what passes of its
+        own take, and that may be lost.
         """
         if not self.shares(rows):
             return True

@@ -47,9 +47,9 @@ class CostCurve:
         return self._found[key]
 
     def of_batch(self, rows: int | Sequence[int], cached: Sequence[int], want: Want = GREEDY) -> int:
-        """Of a pass over so many rows of each sequence, all answered as wanted or none (``want.last`` 0), behind so many
-        cached rows of each, constant ones among them; a number: of every sequence as many. Rows of a pool are taken to
-        stand in order.
+        """Of a pass over so many rows of each sequence, all answered as wanted or none (``want.last`` 0), behind so
+        many cached rows of each, constant ones among them; a number: of every sequence as many. Rows of a pool are
+        taken to stand in order.
 
         Where they do not fit the context: behind as many as do.
         """
