@@ -41,7 +41,7 @@ from tests.compiler.integer_networks import random_network
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, PAGE = ROOT / "docs" / "results" / "free_rows.json", ROOT / "docs" / "adaptive.md"
-DEVICES = ("tiny", "edge", "base", "examples/configs/unusual/dim32.yaml")
+DEVICES = ("tiny", "edge", "base", "examples/configs/large/acc128.yaml", "examples/configs/unusual/dim32.yaml")
 CONTEXTS, WIDTHS, WIDE = (64, 256, 512, 1024), (16, 32, 64), 16
 NARROW = (8, 4, 2, 1)
 """Rows that are tried where no more fit."""

@@ -33,13 +33,14 @@ def _code() -> list[str]:
     return [text for _, text in _documents()]
 
 
-def _prose() -> list[str]:
+@cache
+def _prose() -> tuple[str, ...]:
     found = [text for document in _documents() for text in _documentation(document)]
     if importlib.util.find_spec("pydoc_data.topics") is not None:
         from pydoc_data.topics import topics
 
         found += [text for _, text in sorted(topics.items())]
-    return list(dict.fromkeys(found))
+    return tuple(dict.fromkeys(found))
 
 
 def _documentation(document: Document) -> Iterator[str]:
@@ -56,7 +57,8 @@ def _documentation(document: Document) -> Iterator[str]:
                 yield text
 
 
-TEXTS: dict[str, Callable[[], list[str]]] = {"all": lambda: [*_code(), *_prose()], "code": _code, "prose": _prose}
+TEXTS: dict[str, Callable[[], list[str]]] = {
+    "all": lambda: [*_code(), *_prose()], "code": _code, "prose": lambda: [*_prose()]}
 """By the name of the corpus."""
 
 

@@ -167,7 +167,7 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
         Folder("examples/sweeps", (), "Grids for `gemmule sweep`."),
         Folder("examples/pruning", (), "Schedules of pruned caches, for `--prune`."),
         Folder("examples/serving", (), "Traces of requests, for `gemmule serve --arrivals`."),
-        Folder("examples/configs/large", (), "For models of billions of parameters, timed and not fuzzed."),
+        Folder("examples/configs/large", (), "For large models and long contexts, timed and not fuzzed."),
         Folder("tests", (), "Mirrors the folders above, bench helpers included. The folders contain:"),
     ),
 }

@@ -230,7 +230,7 @@ def test_refuses_batches(batch: int) -> None:
         compile_network(network, load_config("base"), rows=1, batch=batch)
 
 
-@pytest.mark.parametrize("preset", some(["tiny", "edge"]))
+@pytest.mark.parametrize("preset", some(["edge", "tiny"]))
 @pytest.mark.rtl
 def test_rtl_equals_interpreter(preset: str) -> None:
     """The same bytes in the same cycles on the RTL, for each family, and for three ragged sequences."""
@@ -332,6 +332,7 @@ def test_scores_kept_in_part(batch: int, prefix: int) -> None:
 
 
 @pytest.mark.rtl
+@pytest.mark.long
 def test_scores_kept_in_part_on_the_rtl() -> None:
     """Around the border, model and RTL in bytes and cycles."""
     config = load_config("edge")

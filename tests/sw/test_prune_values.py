@@ -104,14 +104,14 @@ def test_zeros_alone_change_nothing() -> None:
     with Session(BASE, pair=bundled_pair("small"), pruning=Pruning(values=1)) as listing, \
             Session(BASE, pair=bundled_pair("small")) as dense:
         assert isinstance(listing.target.program.choice.mappings[0].attention, ValuesMapping)
-        for prompt in _prompts():
-            tokens = dense.generate("ar", prompt, LONG).tokens
-            assert listing.generate("draft", prompt, LONG).tokens == tokens
-            made = listing.generate("ar", prompt, LONG)
-            assert made.tokens == tokens
-            assert made.pruned
-            assert 0 < made.pruned.saved < made.pruned.bytes_dense / 2
-            assert made.pruned.bytes == made.pruned.bytes_dense - made.pruned.saved
+        prompt = _prompts()[0]
+        tokens = dense.generate("ar", prompt, LONG).tokens
+        assert listing.generate("draft", prompt, LONG).tokens == tokens
+        made = listing.generate("ar", prompt, LONG)
+        assert made.tokens == tokens
+        assert made.pruned
+        assert 0 < made.pruned.saved < made.pruned.bytes_dense / 2
+        assert made.pruned.bytes == made.pruned.bytes_dense - made.pruned.saved
 
 
 def test_losses() -> None:
