@@ -93,7 +93,10 @@ def _number(values, nets):  # type: ignore[no-untyped-def]
 @njit(cache=True)
 def _memory(values, content, transparent, rd_addr, rd_data, rd_en, rd_srst, wr_addr, wr_data, wr_en, shown, used,
             last_address, heads, following, event_gate, event_value, free):  # type: ignore[no-untyped-def]
-    """A memory's clock edge; counts accesses in ``used`` (reads, writes)."""
+    """A memory's clock edge; counts accesses in ``used`` (reads, writes).
+
+    A read counts when its address, or what is there, is another: some ports are enabled in every cycle.
+    """
     rows, width = content.shape
     for p in range(len(rd_addr)):
         if not values[rd_en[p, 0]]:
@@ -161,7 +164,7 @@ class Gates:
         self._shown = [np.zeros(m.ports["RD_DATA"].shape, dtype=np.int64) for m in netlist.memories]
         self._last = [np.full(len(m.ports["RD_DATA"]), -1, dtype=np.int64) for m in netlist.memories]
         self.used = np.zeros((len(netlist.memories), 2), dtype=np.int64)
-        """Reads and writes of each memory: a read counts when its address, or what is there, is another."""
+        """Reads and writes of each memory."""
         self._start()
 
     def _start(self) -> None:

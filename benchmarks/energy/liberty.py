@@ -59,7 +59,8 @@ def cells_of(path: Path) -> dict[str, Cell]:
         if name not in GATES and not flip_flop:
             continue
         rise, fall = _table(text, "cell_rise"), _table(text, "cell_fall")
-        assert rise is not None and fall is not None, name
+        assert rise is not None, name
+        assert fall is not None, name
         axis = re.search(r"cell_rise \(\w+\) {.*?index_2 \((.*?)\)", text)
         assert axis is not None, name
         loads = _numbers(axis[1])

@@ -13,7 +13,7 @@ from benchmarks.energy.liberty import GATES, Cell
 from gemmule.hw.flow.standard.cells import PREFIX, TIE
 from gemmule.hw.flow.standard.spice import VOLTS
 
-__all__ = ["MOST_INPUTS", "Memory", "Netlist", "read_netlist"]
+__all__ = ["MOST_INPUTS", "STEP_NS", "Memory", "Netlist", "read_netlist"]
 
 MOST_INPUTS = 4
 STEP_NS = 0.01
@@ -145,7 +145,7 @@ def read_netlist(path: Path, cells: Mapping[str, Cell]) -> Netlist:
     for i, (kind, net) in enumerate(zip(kinds, outputs)):
         delay[i] = drive(kind, net)
     registers = np.array([(data, net, drive(kind, net)) for (data, net), kind in zip(flip_flops, drivers)],
-                         dtype=np.int32)
+                         dtype=np.int32).reshape(-1, 3)
     for (data, _), kind in zip(flip_flops, drivers):
         rise[data] += cells[kind].data[0]
         fall[data] += cells[kind].data[1]
@@ -155,7 +155,7 @@ def read_netlist(path: Path, cells: Mapping[str, Cell]) -> Netlist:
     constant = np.arange(count)
     for net, value in ties:
         constant[net] = value
-    made = constant[np.array(inputs, dtype=np.int32)].astype(np.int32)
+    made = constant[np.array(inputs, dtype=np.int32).reshape(-1, MOST_INPUTS)].astype(np.int32)
     registers[:, 0] = constant[registers[:, 0]]
     memories = [Memory(m.name, m.rows, m.width, {p: constant[n] for p, n in m.ports.items()}) for m in memories]
     return Netlist(count, 0, 1, ports, made, np.array(function, dtype=np.int32), np.array(outputs, dtype=np.int32),

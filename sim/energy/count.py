@@ -27,7 +27,9 @@ _KINDS = {VOp.REQUANT: "scale", VOp.RESCALE: "scale", VOp.PRODUCT: "add", VOp.AD
           VOp.I_GELU: "lookup"}
 _KIND = np.array([_E[_KINDS[op]] for op in VOp])
 """Event of a vector operation; REQUANT with LOOKUP is a lookup."""
-_SEARCH = np.array([_E["key" if op is SOp.TOP_K else "scan"] for op in SOp])
+_SCANS = (SOp.ARGMAX, SOp.IMPORTANCE, SOp.COMPARE)
+_SEARCH = np.array([_E["key" if op is SOp.TOP_K else "scan" if op in _SCANS else "entry"] for op in SOp])
+"""Event of a select operation."""
 _LOOKUP, _MAC8, _MAC4, _WEIGHT, _SUM, _LOAD_BYTE, _STORE_BYTE = (_E[name] for name in (
     "lookup", "mac_int8", "mac_int4", "weight", "sum", "load_byte", "store_byte"))
 _READ, _WRITE = (np.array([_E[f"{memory}_{what}"] for memory in ("spm", "acc")]) for what in ("read", "write"))
@@ -35,21 +37,24 @@ _UNIT, _OP, _FLAGS, _ZERO, _M, _N, _K = (OUT[name] for name in ("unit", "op", "f
 _BYTES = TABLE_FIELDS.index("bytes")
 _LOAD, _STORE, _MATRIX, _VECTOR, _SELECT = map(int, Unit)
 _FILL = int(MoveFlag.ZERO)
-_STATIONARY, _ACCUMULATE, _INT4, _REUSE, _TRANSPOSED = map(int, (
-    MatrixFlag.OUTPUT_STATIONARY, MatrixFlag.ACCUMULATE, MatrixFlag.B_INT4, MatrixFlag.REUSE, MatrixFlag.A_TRANSPOSED))
-_REQUANT, _REQUANT_LOOKUP = int(VOp.REQUANT), int(RequantFlag.LOOKUP)
+_STATIONARY, _INT4, _REUSE = map(int, (MatrixFlag.OUTPUT_STATIONARY, MatrixFlag.B_INT4, MatrixFlag.REUSE))
+_REQUANT, _REQUANT_LOOKUP, _ROPE = int(VOp.REQUANT), int(RequantFlag.LOOKUP), int(VOp.ROPE)
 _C_MEMORY, _C_WRITE, _C_CLAIM, _C_RUN, _C_TIMES, _C_COUNT, _C_PLANES = map(int, (
     Class.MEMORY, Class.WRITE, Class.CLAIM, Class.RUN, Class.TIMES, Class.COUNT, Class.PLANES))
 _SPM, _ACC = int(Memory.SPM), int(Memory.ACC)
-_T_M, _T_ROWS, _T_COLUMNS, _T_DEPTH = map(int, (Term.M, Term.ROW_GROUPS, Term.COLUMN_GROUPS, Term.DEPTH_GROUPS))
+_T_ROWS, _T_COLUMNS, _T_DEPTH, _T_ANGLES = map(int, (
+    Term.ROW_GROUPS, Term.COLUMN_GROUPS, Term.DEPTH_GROUPS, Term.ANGLE_ROWS))
 _TERMS = len(Term)
 _CLASSES, _CLASS_OF = CLASSES, CLASS_OF
 _fill_terms = compiled(fill_terms)
 
 
 @kept("the count of events")
-def _count(table, places, resolved, skipped, dim, counts):  # type: ignore[no-untyped-def]
-    """Add the commands at ``places`` of a decoded program to ``counts``, int64[EVENTS]."""
+def _count(table, places, resolved, skipped, dim, bus, counts):  # type: ignore[no-untyped-def]
+    """Add the commands at ``places`` of a decoded program to ``counts``, int64[EVENTS].
+
+    A load writes a row in pieces where it takes several beats of the bus.
+    """
     terms = np.zeros(_TERMS, dtype=np.int64)
     for i in range(len(places)):
         out, row = resolved[i], table[places[i]]
@@ -94,6 +99,10 @@ def _count(table, places, resolved, skipped, dim, counts):  # type: ignore[no-un
             write, claim = operands[j, _C_WRITE], operands[j, _C_CLAIM]
             size = (terms[operands[j, _C_RUN]] * operands[j, _C_TIMES] * terms[operands[j, _C_COUNT]]
                     * terms[operands[j, _C_PLANES]])
+            if unit == _LOAD and flags >> _FILL & 1 == 0:
+                size = m * max(terms[operands[j, _C_PLANES]], (row[_BYTES] + bus - 1) // bus)
+            if unit == _VECTOR and op == _ROPE and operands[j, _C_RUN] == _T_ANGLES:
+                size = 4 * m * terms[_T_COLUMNS]  # those of a period again for every column group
             if unit == _MATRIX:
                 size *= a_times if claim == 0 else b_times if claim == 1 else c_times if write else 1
             counts[(_WRITE if write else _READ)[memory]] += size
@@ -110,8 +119,9 @@ def count_events(table: np.ndarray, places: np.ndarray, resolved: np.ndarray, sk
     cycles, dram_bytes: what the device's counters say.
     """
     counts = np.zeros(len(EVENTS), dtype=np.int64)
-    _count(table, places, resolved, skipped, config.dim, counts)
+    _count(table, places, resolved, skipped, config.dim, config.bus_bytes, counts)
     counts[_E["cycle"]] = cycles
+    counts[_E["fetch_byte"]] = dram_bytes["program"]
     counts[_E["command"]] = len(places)
     counts[_E["dram_read_bit"]] = 8 * (dram_bytes["program"] + dram_bytes["load"])
     counts[_E["dram_write_bit"]] = 8 * dram_bytes["store"]

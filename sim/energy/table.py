@@ -21,7 +21,8 @@ __all__ = ["ATTO", "DEFAULT", "EVENTS", "PARTS", "Energy", "EnergyError", "Energ
 
 EVENTS: Mapping[str, tuple[str, str]] = {
     "cycle": ("clock", "a cycle of the device: the clock of every flip-flop, and leakage"),
-    "command": ("front end", "a command, from fetch to its unit; control commands too"),
+    "fetch_byte": ("front end", "a byte of commands that fetch reads"),
+    "command": ("front end", "a command that is resolved and goes to its unit; control commands too"),
     "load_byte": ("load", "a byte that a load moves"),
     "store_byte": ("store", "a byte that a store moves"),
     "mac_int8": ("matrix", "a multiply-accumulate with weights of 8 bits"),
@@ -39,11 +40,12 @@ EVENTS: Mapping[str, tuple[str, str]] = {
     "normalise": ("vector", "an element of SOFTMAX_NORM"),
     "table": ("vector", "an entry of TABLE or WORD_TABLE"),
     "key": ("select", "a key of TOP_K"),
-    "scan": ("select", "an element of any other select operation"),
+    "scan": ("select", "an element of ARGMAX, IMPORTANCE or COMPARE"),
+    "entry": ("select", "a key, list entry or importance that any other select operation moves"),
     "spm_read": ("scratchpad", "a scratchpad row that is read"),
-    "spm_write": ("scratchpad", "a scratchpad row that is written"),
+    "spm_write": ("scratchpad", "a scratchpad row, or a piece of it, that is written"),
     "acc_read": ("accumulator", "an accumulator row that is read"),
-    "acc_write": ("accumulator", "an accumulator row that is written"),
+    "acc_write": ("accumulator", "an accumulator row, or a piece of it, that is written"),
     "dram_read_bit": ("DRAM", "a bit that the bus reads, in whole beats"),
     "dram_write_bit": ("DRAM", "a bit that the bus writes, in whole beats"),
 }

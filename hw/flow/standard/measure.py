@@ -214,7 +214,8 @@ def flip_flop_energy(cell: str, model: str) -> FlipFlopEnergy:
     taken = {name: [-found[f"{name}{value}"] * VOLTS * 1e12 for value in (0, 1)]
              for name in ("high", "low", "data", "edge")}
     mean = {name: sum(both) / 2 for name, both in taken.items()}
-    return FlipFlopEnergy(mean["high"], mean["low"], *taken["data"], mean["edge"] - mean["high"])
+    rise, fall = taken["data"]
+    return FlipFlopEnergy(mean["high"], mean["low"], rise, fall, mean["edge"] - mean["high"])
 
 
 def flip_flop_of(cell: str, model: str) -> FlipFlop:
