@@ -60,7 +60,7 @@ def flops() -> str:
     registers = edge["units"]["gemmule"]["total"]["registers_um2"]
     mapped = {"tiny": f"{found['flip_flops']:,} (sky130)", "edge": f"{registers / OSU_FLIP_FLOP_UM2:,.0f} (osu018)"}
     return table(("device", "flip-flops", "after mapping", "by the rule", "clock, pJ per cycle"), [
-        (f"`{name}`", f"{count:,}", mapped.get(name, "-"), f"{prices.flip_flops_of(load_config(name)):,}",
+        (f"`{name}`", f"{count:,}", mapped.get(name, "-"), f"{prices.flip_flops_by_rule(load_config(name).dim):,}",
          f"{prices.price('cycle', load_config(name)) / ATTO:,.0f}")
         for name, count in found["flip_flops_by_preset"].items()])
 

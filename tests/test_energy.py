@@ -127,9 +127,13 @@ def test_the_table_that_ships_is_that_of_the_record() -> None:
     clock = record["clock_pj_per_cycle"] / record["flip_flops"]
     assert table.prices["cycle"].by_size / ATTO == pytest.approx(clock, rel=1e-3)
     rule = record["flip_flops_rule"]
-    assert table.flip_flops == (rule["fixed"], rule["per_dim"], rule["per_pe"])
+    assert table.flip_flops == rule | record["flip_flops_by_preset"]
     for name in PRESETS:
-        assert table.flip_flops_of(load_config(name)) == pytest.approx(record["flip_flops_by_preset"][name], rel=0.1)
+        device = load_config(name)
+        assert table.flip_flops_of(device) == record["flip_flops_by_preset"][name]
+        other = device.model_copy(update={"name": "mine"})
+        assert table.flip_flops_of(other) == rule["fixed"] + rule["per_dim"] * device.dim + rule[
+            "per_pe"] * device.dim**2
     sources = Counter(re.findall(r'source: "(\w+)', DEFAULT.read_text()))
     assert sources["fitted"] == len(FITTED) - 1
 

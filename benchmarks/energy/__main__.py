@@ -61,7 +61,7 @@ def _decimal(value: float) -> str:
 def table_text(prices: dict[str, float], flip_flop_pj: float, flip_flops: dict[str, int]) -> str:
     """The table as YAML."""
     lines = ["# Energy per event in pJ; docs/energy.md. Written by `python -m benchmarks.energy`.", "name: sky130",
-             f'process: "{PROCESS}"', "# Of a device: fixed + per_dim * dim + per_pe * dim**2.", "flip_flops:",
+             f'process: "{PROCESS}"', "# Of a device that is no preset: fixed + per_dim * dim + per_pe * dim**2.", "flip_flops:",
              *(f"  {name}: {count}" for name, count in flip_flops.items()), "events:"]
     for event, (part, per) in EVENTS.items():
         memory, dram = part in ("scratchpad", "accumulator"), part == "DRAM"
@@ -142,7 +142,7 @@ def derive(config: Config, netlist: Netlist, programs: list[Measured], events: d
         "fitted": _errors(fitting.errors_of(train, events, prices, widths)),
         "held_out": _errors(fitting.errors_of(test, events, prices, widths)),
         "accesses": {one.name: one.accesses for one in programs}}
-    text = table_text(prices | {"cycle": prices["cycle"] + leakage}, netlist.clock_pj / mapped, rule)
+    text = table_text(prices | {"cycle": prices["cycle"] + leakage}, netlist.clock_pj / mapped, rule | counts)
     return record, text
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gemmule.config import Config
+from gemmule.config import PRESETS, Config
 from gemmule.io.reading import ReadError, named, shown
 from gemmule.io.yaml_file import YamlFile, read_yaml
 
@@ -60,7 +60,8 @@ MOST_PJ = 10**9
 _DECIMAL = re.compile(r"(0|[1-9][0-9]{0,9})(\.[0-9]{1,6})?")
 _ROWS = {"spm_read": 8, "spm_write": 8, "acc_read": 32, "acc_write": 32}
 """Bits of a value in a row, of which there are ``dim``."""
-_FLIP_FLOPS = ("fixed", "per_dim", "per_pe")
+_RULE = ("fixed", "per_dim", "per_pe")
+_FLIP_FLOPS = (*_RULE, *PRESETS)
 _FIELDS = {"cycle": "pj_per_flip_flop"} | dict.fromkeys(_ROWS, "pj_per_bit")
 
 
@@ -86,13 +87,17 @@ class EnergyTable:
     name: str
     process: str
     prices: Mapping[str, Price]
-    flip_flops: tuple[int, int, int]
-    """Of a device: fixed, per ``dim``, per processing element (``dim * dim``)."""
+    flip_flops: Mapping[str, int]
+    """Of each preset; of another device ``fixed``, ``per_dim``, and ``per_pe`` (``dim * dim``)."""
 
     def flip_flops_of(self, config: Config) -> int:
         """Flip-flops that a device of this configuration is taken to have."""
-        fixed, per_dim, per_pe = self.flip_flops
-        return fixed + per_dim * config.dim + per_pe * config.dim ** 2
+        return self.flip_flops[config.name] if config.name in PRESETS else self.flip_flops_by_rule(config.dim)
+
+    def flip_flops_by_rule(self, dim: int) -> int:
+        """Those of a device that is no preset."""
+        fixed, per_dim, per_pe = (self.flip_flops[name] for name in _RULE)
+        return fixed + per_dim * dim + per_pe * dim ** 2
 
     def price(self, event: str, config: Config) -> int:
         """Attojoules of one event on a device."""
@@ -163,7 +168,7 @@ def _table(file: YamlFile) -> EnergyTable:
     return EnergyTable(
         _text(values["name"], "name", lines), _text(values["process"], "process", lines),
         {event: _price(event, events[event], lines) for event in EVENTS},
-        (sizes["fixed"], sizes["per_dim"], sizes["per_pe"]))
+        {name: sizes[name] for name in _FLIP_FLOPS})
 
 
 def _only(values: Mapping[str, Any], names: tuple[str, ...], above: str, lines: Mapping[str, int]) -> None:
