@@ -61,7 +61,8 @@ def _decimal(value: float) -> str:
 def table_text(prices: dict[str, float], flip_flop_pj: float, flip_flops: dict[str, int]) -> str:
     """The table as YAML."""
     lines = ["# Energy per event in pJ; docs/energy.md. Written by `python -m benchmarks.energy`.", "name: sky130",
-             f'process: "{PROCESS}"', "# Of a device that is no preset: fixed + per_dim * dim + per_pe * dim**2.", "flip_flops:",
+             f'process: "{PROCESS}"',
+             "# Of a device that is no preset: fixed + per_dim * dim + per_pe * dim**2.", "flip_flops:",
              *(f"  {name}: {count}" for name, count in flip_flops.items()), "events:"]
     for event, (part, per) in EVENTS.items():
         memory, dram = part in ("scratchpad", "accumulator"), part == "DRAM"
