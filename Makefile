@@ -28,7 +28,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytes
 REPORT := --json $(BUILD)/demo.json --html $(BUILD)/demo.html --trace $(BUILD)/demo.trace.json.gz
 export PROMPT
 
-.PHONY: help setup demo test test-all lint types rtl driver soc perf drafting perf-scalesim parity sentences figures screenshot pages fuzz mutate formal synth cells route fourstate train train-small clean
+.PHONY: help setup demo test test-all lint types rtl driver soc perf drafting perf-scalesim parity sentences figures screenshot pages fuzz mutate formal synth cells energy route fourstate train train-small clean
 
 help:  ## list all targets and variables
 	@echo 'make TARGET [VARIABLE=value ..]'
@@ -139,6 +139,11 @@ cells: setup  ## characterise 130 nm standard cells from their transistors (half
 	  'klayout>=0.29,<0.31'
 	$(BIN)/python -m gemmule.hw.flow.standard.characterize --out hw/flow/standard/sky130.lib
 	$(BIN)/python -m benchmarks.cells --out docs/results/cells.json
+
+energy: setup  ## derive energies per event from the gates of tiny, into docs/results (an hour)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[synth]'
+	$(BIN)/python -m benchmarks.energy --out docs/results/energy.json --table sim/energy/sky130.yaml
+	$(BIN)/python -m benchmarks.energy_page
 
 route: setup  ## place and route edge and report Fmax, into docs/results (SYNTH; half an hour with SYNTH=--native)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[synth]'

@@ -62,6 +62,8 @@ class Result:
     """program, load, store: bytes in whole bus beats."""
     dram_bursts: dict[str, int] = field(default_factory=dict)
     """program, load, store."""
+    events: dict[str, int] = field(default_factory=dict)
+    """What takes energy (:data:`gemmule.sim.energy.table.EVENTS`). Empty: not known."""
     fault: int = 0
     """Index into :data:`gemmule.resolve.FAULTS`."""
     fault_index: int = -1

@@ -11,6 +11,7 @@ from gemmule.config import Config
 from gemmule.csr import CAUSES, COUNTERS, TRAFFIC
 from gemmule.isa import NUM_BASES, NUM_LENGTHS, TABLE_FIELDS, MoveFlag, Unit, decode_table
 from gemmule.resolve import OUT, check_program, check_registers
+from gemmule.sim.energy.count import count_events
 from gemmule.sim.errors import SimulationError
 from gemmule.sim.functional.execute import execute
 from gemmule.sim.functional.memory import Memory
@@ -175,6 +176,7 @@ class Simulator:
         return Result(
             cycles=int(cycles), issue=issue, finish=finish, units=stream.units, places=stream.places,
             counters=units, dram_bytes=size, dram_bursts=bursts,
+            events=count_events(table, places, resolved[:good], skip[:good], self.config, int(cycles), size),
             fault=int(fault), fault_index=int(fault_index),
             fault_place=int(stream.places[fault_index]) if fault else -1,
         )

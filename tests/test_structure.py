@@ -13,7 +13,8 @@ IO = {"io"}
 """Files, cache folder, progress lines: what knows no device and is no contract."""
 SHARED = {"hw.interfaces", "hw.queue"}
 UNITS = {f"hw.{name}" for name in ("command", "move", "matrix", "vector", "select", "memory")}
-SIM = {f"sim.{name}" for name in ("simulator", "launch", "result", "errors", "roofline", "compiled", "stream")}
+SIM = {f"sim.{name}" for name in ("simulator", "launch", "result", "errors", "roofline", "compiled", "stream",
+                                  "energy")}
 COMPILER = ("errors", "layout", "place", "sources", "ir", "files", "importers", "quantize", "ideal", "kernels",
             "program", "listing", "passes", "mapping", "programs", "compile", "search", "kept")
 """Rooms and files of ``compiler``, from the lowest on: one imports those before it, and itself."""
@@ -37,6 +38,7 @@ ALLOWED = {
     "sim": CONTRACTS | IO | SIM | {"sim.timing", "sim.functional"},
     "sim.timing": CONTRACTS | IO | {"sim.timing", "sim.compiled"},
     "sim.functional": CONTRACTS | {"sim.functional", "sim.compiled"},
+    "sim.energy": CONTRACTS | IO | {"sim.energy", "sim.compiled"},
     "sim.verify": CONTRACTS | IO | {"sim.verify", "sim.compiled", "sim.errors", "sim.stream"},
     "sim.rtl": CONTRACTS | IO | SIM | {"sim.rtl", "sim.verify", "hw.flow", "hw.tb"},
     "sim.fuzz": CONTRACTS | IO | SIM | {"sim.fuzz", "sim.rtl", "sim.verify"},

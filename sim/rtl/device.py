@@ -29,8 +29,9 @@ from gemmule.csr import (
     limit_offset,
 )
 from gemmule.io.progress import say
-from gemmule.isa import NUM_BASES, NUM_LENGTHS, Unit, decode_table
+from gemmule.isa import NUM_BASES, NUM_LENGTHS, TABLE_FIELDS, Unit, decode_table
 from gemmule.resolve import check_program, check_registers
+from gemmule.sim.energy.count import count_events
 from gemmule.sim.errors import SimulationError
 from gemmule.sim.launch import Launch
 from gemmule.sim.result import Result, split_counters
@@ -64,6 +65,7 @@ class Order(enum.IntEnum):
     DATA_FIRST = 2
 
 
+_PREDICATE = TABLE_FIELDS.index("predicate")
 REPORT = (Csr.CYCLES, Csr.CYCLES_HI, Csr.STATUS, Csr.FAULT_INDEX, Csr.FAULT_PLACE) + tuple(
     counter_offset(name) + half for name in COUNTERS for half in (0, 4))
 """Registers that are read after a launch."""
@@ -387,9 +389,19 @@ class RtlDevice:
         fault = status >> FAULT_SHIFT & 15
         counters, size, bursts = split_counters([a | b << 32 for a, b in zip(words[::2], words[1::2])])
         assert self._stream is not None, "a launch goes before its answer"
-        return Result(cycles=low | high << 32, issue=issue, finish=finish, units=self._stream.units,
-                      places=self._stream.places, counters=counters, dram_bytes=size, dram_bursts=bursts, fault=fault,
+        cycles = low | high << 32
+        return Result(cycles=cycles, issue=issue, finish=finish, units=self._stream.units,
+                      places=self._stream.places, counters=counters, dram_bytes=size, dram_bursts=bursts,
+                      events=self._energy_events(self._stream, cycles, size), fault=fault,
                       fault_index=index if fault else -1, fault_place=place if fault else -1)
+
+    def _energy_events(self, stream: Stream, cycles: int, dram_bytes: dict[str, int]) -> dict[str, int]:
+        """Unknown where a command has a predicate: whether it did anything, only the data tell."""
+        good = stream.good
+        if stream.table[stream.places[:good], _PREDICATE].any():
+            return {}
+        return count_events(stream.table, stream.places[:good], stream.resolved[:good], np.zeros(good, dtype=bool),
+                            self.config, cycles, dram_bytes)
 
     def _events(self) -> tuple[np.ndarray, np.ndarray]:
         """Issue and finish cycle per command, -1 where the log has none."""

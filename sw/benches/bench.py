@@ -159,6 +159,7 @@ def costs(run: Generation, target: LoadedModel, prompts: Sequence[Sequence[int]]
     return {"tokens": len(run.tokens), "steps": len(run.steps), "launches": whole.launches, "passes": whole.passes,
             "cycles": whole.by_model,
             "prefill_launches": before.launches, "prefill_cycles": before.by_model,
+            "events": None if whole.uncounted else whole.events,
             "roofline_cycles": _roofline(run, target, prompts)}
 
 

@@ -117,9 +117,19 @@ def _row(category: str, results: list[dict[str, Any]], parameters: Mapping[str, 
         "speedup_without_loops": _mean(
             gain for gain, result in zip(gains, results, strict=True) if not result["looping"]),
         "draft_cycle_share": _mean(shares),
+        "events": _events(runs), "events_ar": _events([result["ar"] for result in results]),
+        "tokens_ar": sum(result["ar"]["tokens"] for result in results),
         "roofline_fraction": sum(run["roofline_cycles"] for run in runs) / max(
             1, sum(run["cycles"]["target"] - run["prefill_cycles"].get("target", 0) for run in runs)),
     } | _foretold(results, host)
+
+
+def _events(runs: Sequence[dict[str, Any]]) -> dict[str, int] | None:
+    """What takes energy, in all of them; None: not known of each."""
+    counts = [run.get("events") for run in runs]
+    if not all(counts):
+        return None
+    return {event: sum(one[event] for one in counts if one) for event in counts[0] or ()}
 
 
 def _foretold(results: Sequence[dict[str, Any]], host: Host) -> dict[str, Any]:

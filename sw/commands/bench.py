@@ -26,6 +26,7 @@ from gemmule.sw.commands.shared.common import (
     read_config,
     write_trace,
 )
+from gemmule.sw.commands.shared.energy import EnergyOption, read_energy
 from gemmule.sw.commands.shared.lists import values_of
 from gemmule.sw.commands.shared.method_options import own_options, with_method_options
 from gemmule.sw.commands.shared.prune import PruneOption, read_pruning
@@ -138,6 +139,7 @@ def bench(
         "--trace", metavar="FILE", show_default=False, callback=lambda path: check_writable("--trace", path),
         help="Also decode the first prompt once more in each case, alone, and write every command of every unit as a "
              "trace for ui.perfetto.dev; FILE.gz is compressed.")] = None,
+    energy: EnergyOption = None,
     seed: SeedOption = 0,
     json: JsonOption = None,
 ) -> None:
@@ -175,7 +177,7 @@ def bench(
         if not set(of_option(option)).intersection(methods):
             raise InputError(f"{option} needs --method {either(of_option(option))}: add it, or drop the option")
     rules = {case: make_rule(case.rule, case.temperature, top_k, top_p, seed) for case in cases}
-    out, device = Output(json), read_config(config)
+    out, device, prices = Output(json), read_config(config), read_energy(energy)
     pruning = read_pruning(prune, launch, batch)
 
     from gemmule.io.progress import say
@@ -186,6 +188,7 @@ def bench(
     from gemmule.sw.models.pair import open_pair
     from gemmule.sw.records import complete
     from gemmule.sw.reports.bench_table import print_bench, print_overview
+    from gemmule.sw.reports.energy import bench_rows, print_energy
     from gemmule.sw.reports.resident import print_caches, resident_line
     from gemmule.sw.reports.spec_bench import spec_bench_lines
 
@@ -206,7 +209,7 @@ def bench(
               given=(top_k, top_p, seed, *([asdict(pruning)] if pruning else []))) as plan:
         found = plan.run(every, resume, traced=trace is not None)
     say(f"{len(every)} prompts in {time.perf_counter() - begin:.0f} s")
-    rows = rows_of(found.results, found.parameters, device.host)
+    rows = bench_rows(rows_of(found.results, found.parameters, device.host), device, prices)
     best, overview = best_of(rows), overview_of(rows)
     record = {
         "model": pair.name, "weights": weights, "skip_zeros": skip_zeros, "backend": backend,
@@ -230,6 +233,7 @@ def bench(
         print_overview(out.console, overview)
     else:
         print_bench(out.console, rows, best, found.pass_costs)
+    print_energy(out.console, rows[-len(overview):] if whole else rows)
     out.print(resident_line(found.resident))
     print_caches(out.console, found.resident)
     if any(result["equal"] is not None and result["equal"] < result["prompts"] for result in found.results):

@@ -28,6 +28,7 @@ from gemmule.sw.commands.shared.common import (
     read_config,
     write_trace,
 )
+from gemmule.sw.commands.shared.energy import EnergyOption, read_energy
 from gemmule.sw.commands.shared.method_options import with_method_options
 from gemmule.sw.commands.shared.prune import PruneOption
 from gemmule.sw.commands.shared.sampling import (
@@ -70,6 +71,7 @@ from gemmule.sw.reports.files import write_file
 
 if TYPE_CHECKING:
     from gemmule.config import Config
+    from gemmule.sim.energy.table import EnergyTable
     from gemmule.sw.commands.shared.decode import Job, Live
     from gemmule.sw.decoding.generation import Generation
     from gemmule.sw.decoding.script import Chatted, Script
@@ -165,6 +167,7 @@ def generate(
     compute: ComputeOption = "auto",
     html: HtmlOption = None,
     trace: TraceOption = None,
+    energy: EnergyOption = None,
     seed: SeedOption = 0,
     json: JsonOption = None,
 ) -> None:
@@ -207,7 +210,7 @@ def generate(
         raise InputError("--stop must hold at least one character, not ''; leave it out")
     if system is not None and not chat:
         raise InputError(f"--system {shown(system)} needs --chat: give it, or leave out --system")
-    rule, out, device = settings.rule(), Output(json), read_config(config)
+    rule, out, device, prices = settings.rule(), Output(json), read_config(config), read_energy(energy)
     texts, source = _texts(QUESTION if chat and prompt is prompt_file is turns is None else prompt, prompt_file, turns,
                            batch)
 
@@ -242,7 +245,7 @@ def generate(
         out.print(title)
     job = Job(script=script, ids=ids, max_new_tokens=max_new_tokens, stops=stops, rule=rule,
               context_overflow=context_overflow, batch=batch)
-    run, reference, told = _decoded(job, settings, device, pair, baseline, timeline, live)
+    run, reference, told = _decoded(job, settings, device, pair, baseline, timeline, live, prices)
     parts = _parts(texts, run.turns or (run,), pair)
     record = told | {
         "model": pair.name, "weights": weights, "skip_zeros": skip_zeros, "prompt": texts[0],
@@ -259,7 +262,7 @@ def generate(
                      settings.method if kv_cache == "full" else f"{settings.method}, no KV cache",
                      f"{title}: {run.given} prompt tokens, {len(run.tokens)} new tokens", pair,
                      same_text=rule.same_text, shown=streamed, by_positions=kv_cache == "none", batch=batch,
-                     extra_parameters=record["extra_parameters"], chat=chat)
+                     extra_parameters=record["extra_parameters"], chat=chat, prices=prices)
     out.print(resident_line(record["resident"]))
     if run.finish_reason == "interrupted":
         raise KeyboardInterrupt
@@ -282,7 +285,8 @@ def _search(searching: Searching, settings: Settings, pair: Pair, prompt: list[i
 
 
 def _decoded(job: Job, settings: Settings, device: Config, pair: Pair, baseline: bool | None,
-             timeline: Timeline | None, live: Live | None) -> tuple[Generation, Generation | None, dict[str, Any]]:
+             timeline: Timeline | None, live: Live | None,
+             prices: EnergyTable) -> tuple[Generation, Generation | None, dict[str, Any]]:
     """The run, the one of autoregressive decoding to compare with (None: there is none), and what JSON tells of both.
 
     Raises:
@@ -309,7 +313,7 @@ def _decoded(job: Job, settings: Settings, device: Config, pair: Pair, baseline:
         with settings.plain_session(device, pair) as other:
             reference = job.run(other, "ar on model", "ar", Ledger(device))
     told = generation_json(run, reference, pair, same_text=job.rule.same_text,
-                           extra_parameters=session.extra_parameters(method, settings.options))
+                           extra_parameters=session.extra_parameters(method, settings.options), prices=prices)
     return run, reference, told | settings.record(session, pair) | {
         "simulation_seconds": round(seconds, 3), "resident": stays}
 

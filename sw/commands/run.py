@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from math import prod
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,6 +23,7 @@ from gemmule.sw.commands.shared.common import (
     read_config,
     write_trace,
 )
+from gemmule.sw.commands.shared.energy import EnergyOption, read_energy
 from gemmule.sw.commands.shared.search import choose
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import BACKENDS, DATAFLOWS, SEARCHES, WEIGHTS, parse_shape
@@ -76,6 +78,7 @@ def gemm(
         "--explain", help="Show what was tried, which mapping won, and why the rest lost.")] = False,
     trace: TraceOption = None,
     figure: FigureOption = None,
+    energy: EnergyOption = None,
     seed: SeedOption = 0,
     json: JsonOption = None,
 ) -> None:
@@ -95,11 +98,12 @@ def gemm(
     if timing_only and backend != "model":
         raise InputError("--timing-only needs --backend model, not rtl; drop one of the two")
     out = Output(json)
-    device = read_config(config)
+    device, prices = read_config(config), read_energy(energy)
     sizes = parse_shape(shape)
 
     from gemmule.compiler.layout import WeightFormat
     from gemmule.sw.device.timeline import timeline_of
+    from gemmule.sw.reports.energy import energy_record
     from gemmule.sw.reports.figures import check_figure, run_figure
 
     if figure:
@@ -110,7 +114,8 @@ def gemm(
     out.print(f"{conditions(device)}; seed {seed}", style="dim")
     record = _record(device, program, result) | {
         "shape": shape, "dataflow": program.mapping.dataflow, "search": chosen.record(explain), "weights": weights,
-        "group_size": group_size, "backend": backend, "seed": seed, "simulation_seconds": seconds, "correct": correct}
+        "group_size": group_size, "backend": backend, "seed": seed, "simulation_seconds": seconds, "correct": correct,
+        "energy": energy_record(result.events, device, prices, operations=2 * prod(sizes))}
     _print(out, device, program, record)
     if explain:
         out.lines(list(chosen.explained(program)))
@@ -188,6 +193,7 @@ def _record(device: Config, program: ProductProgram, result: Result) -> dict[str
 
 
 def _print(out: Output, device: Config, program: ProductProgram, record: dict[str, Any]) -> None:
+    from gemmule.sw.reports.energy import energy_line
     from gemmule.sw.reports.terminal import counters_table
 
     r = record
@@ -198,6 +204,8 @@ def _print(out: Output, device: Config, program: ProductProgram, record: dict[st
               f"mesh in {r['utilization']:.1%} (MACs at its peak)")
     out.print(f"{r['commands']:,} commands; mapping: {r['mapping']}")
     out.console.print(counters_table(r["counters"]))
+    if r["energy"]:
+        out.print(energy_line(r["energy"]))
     if r["correct"] is not None:
         out.print("result equals numpy" if r["correct"] else "result differs from numpy",
                   style=None if r["correct"] else "red")

@@ -45,6 +45,10 @@ class Ledger:
     units: dict[str, int] = field(default_factory=lambda: {u.label: 0 for u in Unit})
     dram_bytes: dict[str, int] = field(default_factory=dict)
     dram_busy_cycles: int = 0
+    events: dict[str, int] = field(default_factory=dict)
+    """What takes energy (:data:`gemmule.sim.energy.table.EVENTS`); the host is no part of it."""
+    uncounted: int = 0
+    """Launches of which these are not known."""
     timeline: Timeline | None = None
     """Every launch and step, if a trace is wanted of them."""
 
@@ -66,6 +70,9 @@ class Ledger:
             self.passes[name] = self.passes.get(name, 0) + count
         for unit in Unit:
             self.units[unit.label] += _busy(result, unit)
+        for event, count in result.events.items():
+            self.events[event] = self.events.get(event, 0) + count
+        self.uncounted += not result.events
         for purpose, count in result.dram_bytes.items():
             self.dram_bytes[purpose] = self.dram_bytes.get(purpose, 0) + count
         beats = sum(result.dram_bytes.values()) // self.config.bus_bytes
@@ -80,7 +87,8 @@ class Ledger:
     def so_far(self) -> Self:
         """A copy of the sums."""
         return replace(self, launches=dict(self.launches), passes=dict(self.passes), by_model=dict(self.by_model),
-                       units=dict(self.units), dram_bytes=dict(self.dram_bytes), timeline=None)
+                       units=dict(self.units), dram_bytes=dict(self.dram_bytes),
+                       events=dict(self.events), timeline=None)
 
     def since(self, before: Ledger) -> Self:
         """What was charged behind ``before``, an earlier :meth:`so_far` of the same ledger."""
@@ -99,7 +107,8 @@ class Ledger:
             host_cycles=self.host_cycles + sign * other.host_cycles, launches=dicts(self.launches, other.launches),
             passes=dicts(self.passes, other.passes), by_model=dicts(self.by_model, other.by_model),
             units=dicts(self.units, other.units), dram_bytes=dicts(self.dram_bytes, other.dram_bytes),
-            dram_busy_cycles=self.dram_busy_cycles + sign * other.dram_busy_cycles)
+            dram_busy_cycles=self.dram_busy_cycles + sign * other.dram_busy_cycles,
+            events=dicts(self.events, other.events), uncounted=self.uncounted + sign * other.uncounted)
 
     def cycles_of(self, model: str) -> int:
         """A model's launches, the host's work for each included."""

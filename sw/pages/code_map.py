@@ -62,6 +62,7 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
     "The exact model": (
         Folder("sim", ("launch", "simulator", "stream", "result", "compiled", "roofline", "errors")),
         Folder("sim/timing", ("program", "engine", "front", "queues", "issue", "units", "move", "dram")),
+        Folder("sim/energy", ("count", "table")),
         Folder("sim/functional", ("execute", "memory", "matrix", "vector", "select")),
         Folder("sim/verify", ("verify", "order", "state", "blocks", "alone", "races", "access")),
         Folder("sim/rtl", ("verilog", "build", "verilate", "runtime", "testbench", "device", "process", "server",
@@ -160,6 +161,7 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
     ),
     "Around it": (
         Folder("benchmarks", (), "Measurements, each file a command; results in `docs/results`."),
+        Folder("benchmarks/energy", ("programs", "liberty", "netlist", "gates", "bus", "measure", "fit", "registers")),
         Folder("benchmarks/smollm2", (), "SmolLM2 measured, one file for each part."),
         Folder("examples", ("tutorial",), "The tutorials as a file that runs them."),
         Folder("examples/configs", (), "Configurations in addition to the presets, fuzzed like them."),

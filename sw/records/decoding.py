@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from gemmule.sw.decoding.methods import METHODS
 from gemmule.sw.limits import check_choice
+from gemmule.sw.records.energy import Energy
 from gemmule.sw.records.record import Record
 
 __all__ = ["Bench", "Generate", "Prune", "TreeShape"]
@@ -35,6 +36,7 @@ class Baseline(BaseModel):
     dram_bytes: int
     cycles_by_position: list[list[int]] = Field(
         description="for each step: tokens of the text before it, and its cycles")
+    energy: Energy | None = Field(default=None, description="null: not known")
 
 
 class Turn(BaseModel):
@@ -202,6 +204,8 @@ class Generate(Record):
     theoretical_speedup: float | None = Field(
         description="speed-up predicted from acceptance and draft_cost, prompt excluded")
     decode_speedup: float | None = Field(description="measured speed-up, prompt excluded")
+    energy: Energy | None = Field(
+        default=None, description="null: not known, as of commands with predicates on the RTL")
     resident: Resident
 
 
@@ -262,6 +266,9 @@ class BenchRow(BaseModel):
     break_even: float | None = Field(
         default=None, description="acceptance (alpha) below which so many drafts at this cost lose, prompt excluded; "
                                   "null: nothing was drafted")
+    energy: Energy | None = Field(default=None, description="of all prompts; null: not known")
+    energy_ar: Energy | None = Field(
+        default=None, description="of autoregressive decoding of the same prompts; null: not known")
 
 
 class BestLength(BaseModel):

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from gemmule.sw.records.decoding import Pruning
+from gemmule.sw.records.energy import Energy
 from gemmule.sw.records.record import Record
 
 __all__ = ["CompileModel", "Import", "Info", "RunArch", "RunGemm", "RunModel", "StudyOutput", "SweepOutput"]
@@ -51,6 +52,8 @@ class RunGemm(Record):
     simulation_seconds: float
     correct: bool | None = Field(description="whether the result equals numpy's; null with --timing-only")
     counters: dict[str, dict[str, int]] = Field(description="for each unit, cycles by cause (docs/registers.md)")
+    energy: Energy | None = Field(
+        default=None, description="null: not known, as of commands with predicates on the RTL")
 
 
 class LayerOfModel(BaseModel):
@@ -143,6 +146,8 @@ class RunModel(PrunedPass, Record):
     operators: list[OperatorOfModel]
     labels: dict[str, float] | None = Field(description="share of each label, best first; null without --text")
     output_equals_interpreter: bool | None = Field(description="null with --timing-only")
+    energy: Energy | None = Field(default=None, description="of all passes, per new row; null: not known, as of "
+                                                            "commands with predicates on the RTL")
 
 
 class OperatorByShape(OperatorOfModel):

@@ -31,6 +31,7 @@ def _numbers(record: dict[str, Any]) -> Table:
             ("additional weights", f"{record['extra_parameters']:,}"),
             ("distinct 4-grams", f"{record['distinct_4grams']:.0%}"),
             ("DRAM bytes", f"{record['dram_bytes']:,}"),
+            ("pJ per token, without the host", of((record.get("energy") or {}).get("pj_per_token"), ",.0f")),
             ("DRAM bus busy, of device cycles", f"{record['dram_bound']:.1%}"),
             ("speed-up over autoregressive decoding, everything included", of(record["speedup_over_ar"], ".2f")),
             ("decode speed-up (prompt excluded)", of(record["decode_speedup"], ".2f")),

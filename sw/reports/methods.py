@@ -24,10 +24,17 @@ def _speedups(rows: Sequence[dict[str, Any]]) -> Table:
                 f"{row['speedup_median']:.2f}", f"{row['speedup_min']:.2f} to {row['speedup_max']:.2f}",
                 f"{row['slower_than_ar']:.0%}", f"{row['tokens_per_step']:.2f}", f"{row['acceptance']:.0%}",
                 f"{row['distinct_4grams']:.0%}", str(row["looping"]), "-" if apart is None else f"{apart:.2f}",
-                f"{row['roofline_fraction']:.1%}"]
+                f"{row['roofline_fraction']:.1%}", _energy(row)]
 
     return Table(("method", "equal", "mean", "median", "range", "slower", "tokens per step", "accepted",
-                  "distinct 4-grams", "looping texts", "mean without them", "share of roofline"), map(cells, rows))
+                  "distinct 4-grams", "looping texts", "mean without them", "share of roofline",
+                  "pJ per token"), map(cells, rows))
+
+
+def _energy(row: dict[str, Any]) -> str:
+    """pJ per token of a row, the host aside."""
+    energy = row.get("energy")
+    return f"{energy['pj_per_token']:,.0f}" if energy else "-"
 
 
 def _theory(rows: Sequence[dict[str, Any]]) -> Table:

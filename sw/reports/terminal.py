@@ -12,10 +12,12 @@ from rich.text import Text
 
 from gemmule.csr import CAUSE_MEANING, CAUSES
 from gemmule.isa import Unit
+from gemmule.sim.energy.table import EnergyTable
 from gemmule.sw.benches.theory import acceptance_by_position, theory
 from gemmule.sw.decoding.generation import Generation, distinct
 from gemmule.sw.kv.text import Pruned
 from gemmule.sw.models.pair import Pair
+from gemmule.sw.reports.energy import energy_line, energy_record
 from gemmule.sw.reports.positions import by_position
 
 __all__ = [
@@ -31,8 +33,8 @@ UNITS = (Unit.LOAD, Unit.STORE, Unit.MATRIX, Unit.VECTOR, Unit.SELECT)
 
 
 def generation_json(run: Generation, reference: Generation | None, pair: Pair, *, same_text: bool = True,
-                    extra_parameters: int = 0) -> dict[str, Any]:
-    """The numbers of a run. ``extra_parameters``: weights in addition to the target's.
+                    extra_parameters: int = 0, prices: EnergyTable | None = None) -> dict[str, Any]:
+    """The numbers of a run. ``extra_parameters``: weights in addition to the target's. ``prices``: of energy.
 
     ``speedup_over_ar`` is cycles per token of autoregressive decoding divided by this run's, host and prefill included
     on both sides (None without a reference). ``same_text``: whether the rule guarantees that both have the same tokens.
@@ -75,7 +77,8 @@ def generation_json(run: Generation, reference: Generation | None, pair: Pair, *
         "distinct_4grams": distinct(run.tokens, 4),
         "speedup_over_ar": _speedup(run, reference) if reference else None,
         "same_tokens_as_ar": reference.tokens == run.tokens if reference and same_text else None,
-        "ar": _baseline(reference) if reference and reference is not run else None,
+        "energy": _energy(run, prices),
+        "ar": _baseline(reference, prices) if reference and reference is not run else None,
         "draft_cost": expected.draft_cost if expected else None,
         "theoretical_speedup": expected.speedup if expected else None,
         "decode_speedup": expected.measured if expected else None,
@@ -95,7 +98,14 @@ def _pruned_json(run: Generation) -> dict[str, Any]:
     return dict(zip(names, values, strict=True))
 
 
-def _baseline(run: Generation) -> dict[str, Any]:
+def _energy(run: Generation, prices: EnergyTable | None) -> dict[str, Any] | None:
+    """None: there are no prices, or the device did not tell all of its events."""
+    if prices is None or run.ledger.uncounted:
+        return None
+    return energy_record(run.ledger.events, run.ledger.config, prices, tokens=len(run.tokens))
+
+
+def _baseline(run: Generation, prices: EnergyTable | None) -> dict[str, Any]:
     """The numbers of the run that a report compares with."""
     ledger = run.ledger
     return {
@@ -104,7 +114,7 @@ def _baseline(run: Generation) -> dict[str, Any]:
         "tokens_per_second": len(run.tokens) * ledger.config.host.clock_mhz * 1e6 / ledger.cycles,
         "host_cycles": ledger.host_cycles, "cycles_by_model": ledger.by_model,
         "cycles_by_unit": ledger.units | {"host": ledger.host_cycles}, "dram_bytes": sum(ledger.dram_bytes.values()),
-        "cycles_by_position": [list(point) for point in run.curve]}
+        "cycles_by_position": [list(point) for point in run.curve], "energy": _energy(run, prices)}
 
 
 def text_of(run: Generation, pair: Pair) -> str:
@@ -133,14 +143,14 @@ def _histogram(run: Generation) -> dict[str, int]:
 def print_generation(console: Console, prompts: Sequence[str], run: Generation, reference: Generation | None,
                      method: str, title: str, pair: Pair, *, same_text: bool = True, shown: bool = False,
                      by_positions: bool = False, batch: int = 1, extra_parameters: int = 0,
-                     chat: bool = False) -> None:
+                     chat: bool = False, prices: EnergyTable | None = None) -> None:
     """Print the text and the table.
 
     ``prompts``: one for each turn, or for each text of a batch. ``shown``: the text was already printed.
     ``by_positions``: also print cycles per step as the text grows. ``chat``: start each question and answer on a new
-    line.
+    line. ``prices``: of energy.
     """
-    record = generation_json(run, reference, pair, same_text=same_text)
+    record = generation_json(run, reference, pair, same_text=same_text, prices=prices)
     if not shown:
         body = Text()
         for prompt, turn in zip(prompts, run.turns or (run,)):
@@ -153,7 +163,7 @@ def print_generation(console: Console, prompts: Sequence[str], run: Generation, 
 
     runs = {method: record}
     if reference is not None and reference is not run:
-        runs["ar"] = generation_json(reference, None, pair)
+        runs["ar"] = generation_json(reference, None, pair, prices=prices)
     console.print(_table(runs))
     if run.turns:
         console.print(_texts(run.turns) if batch > 1 else _turns(run.turns))
@@ -161,6 +171,8 @@ def print_generation(console: Console, prompts: Sequence[str], run: Generation, 
         console.print(_positions(runs))
     console.print(f"{record['bound']}-bound: {method} keeps the DRAM bus busy in {record['dram_bound']:.1%} of device "
                   f"cycles, the matrix unit in {_share(record, 'matrix')}")
+    if record["energy"]:
+        console.print(energy_line(record["energy"]), markup=False)
     if run.pruned:
         console.print(_pruned_line(record, run.pruned), markup=False)
     if reference is not None and reference is not run:
@@ -267,6 +279,9 @@ def _table(runs: Mapping[str, dict[str, Any]]) -> Table:
             f"{r['theoretical_speedup']:.2f}x" if r["theoretical_speedup"] else "-")
     row("DRAM bytes per token", per_token(lambda r: r["dram_bytes"]))
     row("DRAM bus busy, of device cycles", lambda r: f"{r['dram_bound']:.1%}")
+    if any(record["energy"] for record in runs.values()):
+        row("pJ per token, without the host",
+            lambda r: f"{r['energy']['pj_per_token']:,.0f}" if r["energy"] else "-")
     return table
 
 

@@ -106,6 +106,12 @@ class Runs(ABC):
         """DRAM bytes of all passes: program, loads, stores."""
         return {name: sum(result.dram_bytes[name] for result in self.results) for name in self.results[0].dram_bytes}
 
+    @property
+    def events(self) -> dict[str, int]:
+        """What takes energy, in all passes; empty: not known of each."""
+        counts = [result.events for result in self.results]
+        return {event: sum(one[event] for one in counts) for event in counts[0]} if all(counts) else {}
+
     def operators(self) -> list[dict[str, Any]]:
         """By operation of a layer, or of none: cycles, those in which its commands ran, bytes of weights.
 

@@ -75,21 +75,29 @@ def flip_flop_text(cell: str, model: str) -> str:
     farads = capacitances(cell, ["CLK", "D"], {"CLK": {"D": 0}, "D": {"CLK": 0}}, "Q", model)
     setup = "".join(f"        {name} (setups) {{ {_values(table)} }}\n" for name, table in (
         ("rise_constraint", found.rise_setup), ("fall_constraint", found.fall_setup)))
+    energy = found.energy
+
+    def power(rise: float, fall: float) -> str:
+        return (f'rise_power (scalar) {{ values ("{rise:.4g}"); }} '
+                f'fall_power (scalar) {{ values ("{fall:.4g}"); }}')
+
     delays = _tables({"cell_rise": found.rise, "cell_fall": found.fall, "rise_transition": found.rise_transition,
                       "fall_transition": found.fall_transition}, "delays", loads)
     return f"""  cell ({PREFIX}{cell}) {{
     area : {area_of(cell)};
     ff (IQ, IQN) {{ clocked_on : "CLK"; next_state : "D"; }}
-    pin (CLK) {{ direction : input; clock : true; capacitance : {farads['CLK']:.4g}; }}
+    pin (CLK) {{ direction : input; clock : true; capacitance : {farads['CLK']:.4g};
+      internal_power () {{ {power(energy.clock_rise, energy.clock_fall)} }}
+    }}
     pin (D) {{ direction : input; capacitance : {farads['D']:.4g};
       timing () {{ related_pin : "CLK"; timing_type : setup_rising;
 {setup}      }}
+      internal_power () {{ {power(energy.data_rise, energy.data_fall)} }}
     }}
     pin (Q) {{ direction : output; function : "IQ"; max_capacitance : {loads[-1]:.4g};
       timing () {{ related_pin : "CLK"; timing_type : rising_edge; timing_sense : non_unate;
 {delays}      }}
-      internal_power () {{ related_pin : "CLK"; rise_power (scalar) {{ values ("{found.energy:.4g}"); }}
-        fall_power (scalar) {{ values ("{found.energy:.4g}"); }} }}
+      internal_power () {{ related_pin : "CLK"; {power(energy.output, energy.output)} }}
     }}
   }}
 """

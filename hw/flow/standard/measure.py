@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from gemmule.hw.flow.standard.cells import Gate, Sensitive
 from gemmule.hw.flow.standard.spice import SLEW, VOLTS, Deck
 
-__all__ = ["LOADS_PF", "SETUP_NS", "SLEWS_NS", "Arc", "FlipFlop", "Table", "arcs_of", "capacitances", "flip_flop_of",
-           "leakage"]
+__all__ = ["LOADS_PF", "SETUP_NS", "SLEWS_NS", "Arc", "FlipFlop", "Table", "FlipFlopEnergy", "arcs_of", "capacitances",
+           "flip_flop_energy", "flip_flop_of", "leakage"]
 
 SLEWS_NS = (0.01, 0.0531329, 0.122474, 0.282311, 0.650743)
 LOADS_PF = (0.0005, 0.00346659, 0.00912787, 0.0240345, 0.0632852)
@@ -144,6 +144,20 @@ def leakage(gate: Gate, model: str) -> float:
 
 
 @dataclass(frozen=True)
+class FlipFlopEnergy:
+    """pJ from the supply at the middle transition time and the smallest load, the mean over both values."""
+
+    clock_rise: float
+    """Of an edge of the clock that changes nothing."""
+    clock_fall: float
+    data_rise: float
+    """Of an edge of the data while the clock is low."""
+    data_fall: float
+    output: float
+    """Of a rising clock that changes the output, beyond ``clock_rise``."""
+
+
+@dataclass(frozen=True)
 class FlipFlop:
     """Clock to output and setup, in ns."""
 
@@ -154,8 +168,7 @@ class FlipFlop:
     rise_setup: Table
     """By transition time of the clock, then of the data."""
     fall_setup: Table
-    energy: float
-    """pJ of a clock edge with new data, at the smallest load."""
+    energy: FlipFlopEnergy
 
 
 PERIOD = 4.0
@@ -178,7 +191,31 @@ def _clocked(deck: Deck, name: str, cell: str, value: int, clock_slew: float, da
     low, high = VOLTS * 0.2, VOLTS * 0.8
     first, last = (low, high) if value else (high, low)
     deck.measure(f"t{name}", f"trig v(q{name}) val={first} {kind}=last targ v(q{name}) val={last} {kind}=last")
-    deck.measure(f"e{name}", f"integ i(vf{name}) from={edge - ramp}n to={edge + 1.4}n")
+
+
+def flip_flop_energy(cell: str, model: str) -> FlipFlopEnergy:
+    """One flip-flop whose data stand still, and one whose data change before the third edge, for both values."""
+    deck, ramp, second = Deck(model), SLEWS_NS[2] / SLEW, START + PERIOD
+    third, change = second + PERIOD, second + PERIOD * 3 / 4
+    load = LOADS_PF[0] * int(cell.rpartition("_")[2])
+    deck.wave("k", [(0, 0), *(point for edge in (START, second, third) for point in (
+        (edge, 0), (edge + ramp, VOLTS), (edge + PERIOD / 2, VOLTS), (edge + PERIOD / 2 + ramp, 0)))])
+    for value in (0, 1):
+        old = value * VOLTS
+        for name, points in ((f"s{value}", [(0, old), (1, old)]),
+                             (f"n{value}", [(0, old), (change, old), (change + ramp, VOLTS - old)])):
+            deck.wave(f"d{name}", points)
+            deck.add(name, cell, {"CLK": "k", "D": f"d{name}", "Q": f"q{name}"}, {f"q{name}": load})
+        for name, supply, begin, end in (
+                ("high", "s", second, PERIOD / 2), ("low", "s", second + PERIOD / 2, PERIOD / 2),
+                ("data", "n", change, PERIOD / 4), ("edge", "n", third, PERIOD / 2)):
+            deck.measure(f"{name}{value}", f"integ i(v{supply}{value}) from={begin - 0.05}n to={begin + end - 0.05}n")
+    found = deck.run(third + PERIOD)
+    taken = {name: [-found[f"{name}{value}"] * VOLTS * 1e12 for value in (0, 1)]
+             for name in ("high", "low", "data", "edge")}
+    mean = {name: sum(both) / 2 for name, both in taken.items()}
+    rise, fall = taken["data"]
+    return FlipFlopEnergy(mean["high"], mean["low"], rise, fall, mean["edge"] - mean["high"])
 
 
 def flip_flop_of(cell: str, model: str) -> FlipFlop:
@@ -197,8 +234,8 @@ def flip_flop_of(cell: str, model: str) -> FlipFlop:
         return [[found[f"{what}{value}x{i}{j}"] * 1e9 for j in range(len(LOADS_PF))] for i in size]
 
     rise_setup, fall_setup = (_setup(cell, value, model, until) for value in (1, 0))
-    energy = sum(-found[f"e{value}x00"] for value in (0, 1)) / 2 * VOLTS * 1e12
-    return FlipFlop(table("d", 1), table("d", 0), table("t", 1), table("t", 0), rise_setup, fall_setup, energy)
+    return FlipFlop(table("d", 1), table("d", 0), table("t", 1), table("t", 0), rise_setup, fall_setup,
+                    flip_flop_energy(cell, model))
 
 
 def _setup(cell: str, value: int, model: str, until: float) -> Table:

@@ -24,6 +24,7 @@ from gemmule.sw.commands.shared.common import (
     read_config,
     write_trace,
 )
+from gemmule.sw.commands.shared.energy import EnergyOption, read_energy
 from gemmule.sw.commands.shared.prune import ScheduleOption
 from gemmule.sw.commands.shared.texts import read_text
 from gemmule.sw.errors import InputError
@@ -88,6 +89,7 @@ def model(
         "--text", metavar="TEXTFILE", show_default=False,
         help="For classifiers: use up to --seq tokens from the beginning of this UTF-8 text instead of random tokens, "
         "and print the labels. '-': standard input.")] = None,
+    energy: EnergyOption = None,
     seed: SeedOption = 0,
     json: JsonOption = None,
 ) -> None:
@@ -112,12 +114,13 @@ def model(
         raise InputError("--text needs the data, which --timing-only leaves out; drop one of the two")
     if file.is_dir() and str(file) not in PUBLISHED:
         raise InputError(f"{file} is a directory: `gemmule import {file} --calibrate TEXTFILE --out FILE` first")
-    out, device = Output(json), read_config(config)
+    out, device, prices = Output(json), read_config(config), read_energy(energy)
 
     from gemmule.io.progress import say
     from gemmule.sw.device.timeline import timeline_of
     from gemmule.sw.kv.pruning import Pruning
     from gemmule.sw.models.choices import activation_name, attention_of, choose, softmax_name
+    from gemmule.sw.reports.energy import energy_record
     from gemmule.sw.reports.figures import check_figure, run_figure
     from gemmule.sw.workloads.labels import first_window
     from gemmule.sw.workloads.pruned_passes import check_pruned
@@ -147,7 +150,10 @@ def model(
         "activation": activation_name(network), "fusion": fusion, "seed": seed,
         "prune": schedule_record(pruning),
         "compile_seconds": ran.compile_seconds, "simulation_seconds": ran.seconds,
-        "labels": ran.labels, "output_equals_interpreter": None if timing_only else ran.passes.equal}
+        "labels": ran.labels, "output_equals_interpreter": None if timing_only else ran.passes.equal,
+        "energy": energy_record(
+            ran.passes.events, device, prices, tokens=(ran.rows if phase == "decode" else ran.seq) * batch,
+            operations=2 * ran.passes.macs)}
     out.print(f"{conditions(device)}; seed {seed}", style="dim")
     _print(out, device, record)
     out.write("run-model", device, record)
@@ -302,6 +308,7 @@ def _phase(phase: str, encoder: bool, file: str) -> str:
 def _print(out: Output, device: Config, r: dict[str, Any]) -> None:
     from rich.table import Table
 
+    from gemmule.sw.reports.energy import energy_line
     from gemmule.sw.reports.schedules import pruned_line
 
     what = f"{r['rows']} rows behind {r['seq']}" if r["phase"] == "decode" else f"{r['seq']} tokens, {r['rows']} a pass"
@@ -319,6 +326,8 @@ def _print(out: Output, device: Config, r: dict[str, Any]) -> None:
     for part in r["operators"]:
         table.add_row(part["name"], *(f"{part[key]:,}" for key in ("matrix_cycles", "vector_cycles", "weight_bytes")))
     out.console.print(table)
+    if r["energy"]:
+        out.print(energy_line(r["energy"]))
     if r["kept_rows_by_layer"]:
         out.print(pruned_line(r))
     if r["labels"]:

@@ -1,0 +1,1 @@
+"""Energy: which events a launch has, and a table that prices them."""
