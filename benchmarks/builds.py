@@ -1,6 +1,6 @@
 """Speed of the RTL under Verilator, in two builds side by side.
 
-    python benchmarks/builds.py --shape 128x768x768 --config base --out docs/results
+    python benchmarks/builds.py --shape 128x256x768 --config base --out docs/results
 
 - ``in groups``: groups of statements run when something that they read has changed (``gemmule.sim.rtl.activity``),
   repeated bits are replications, and the clock is in the simulator's loop. Tests and the fuzzer use it.
@@ -30,7 +30,7 @@ GROUPS, EVERY = "in groups", "every statement"
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shape", default="128x768x768")
+    parser.add_argument("--shape", default="128x256x768")
     parser.add_argument("--config", default="base")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
