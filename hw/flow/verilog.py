@@ -42,7 +42,7 @@ from gemmule.hw.vector.vector import Vector
 from gemmule.io.files import write_atomically
 from gemmule.timing import Timing
 
-__all__ = ["TOP", "UNITS", "Ports", "Verilog", "generate", "ports_of", "verilog_of", "without_collection",
+__all__ = ["TOP", "UNITS", "Ports", "Verilog", "folded", "generate", "ports_of", "verilog_of", "without_collection",
            "without_folders"]
 
 TOP = "gemmule"
@@ -142,8 +142,23 @@ def verilog_of(component: Component, name: str, *, sources: bool = False) -> Ver
     return Verilog(text, ports_of(component), modules, tool[1])
 
 
+_REPEATED = re.compile(r"(?<![\w$\\.\]])((?:\\\S+ |[A-Za-z_]\w*)(?: ?\[\d+\])?)(?:, \1(?=[,\s}])){2,}")
+"""The same bit or word three times or more in a concatenation."""
+
+
+def folded(text: str) -> str:
+    """Verilog with replications where Yosys writes a bit many times, as for a sign.
+
+    Verilator makes a shift of every bit of a concatenation and one subtraction of a replication.
+    """
+    return _REPEATED.sub(lambda match: f"{{{match[0].count(', ') + 1}{{{match[1]}}}}}", text)
+
+
 def generate(config: Config, out_dir: Path | str, timing: Timing | None = None) -> Path:
-    """Write ``gemmule_<config>.sv`` for a simulator: what :mod:`gemmule.hw.flow.export` writes, without its header."""
+    """Write ``gemmule_<config>.sv`` for a simulator: what :mod:`gemmule.hw.flow.export` writes, without its header.
+
+    Long concatenations are :func:`folded`.
+    """
     path = Path(out_dir) / f"{TOP}_{config.name}.sv"
-    write_atomically(path, verilog_of(UNITS[TOP](config, timing), TOP).text)
+    write_atomically(path, folded(verilog_of(UNITS[TOP](config, timing), TOP).text))
     return path

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from gemmule.csr import COUNTERS
 
-__all__ = ["CHECKED", "FST_HEADERS", "LEAP_CYCLES", "LEAP_CYCLES_AT", "LEAP_TOTAL_AT", "SOURCES", "TOP"]
+__all__ = ["CHECKED", "FST_HEADERS", "LEAP_CYCLES", "LEAP_CYCLES_AT", "LEAP_TOTAL_AT", "LOOP", "SOURCES",
+           "TOP"]
 
 TOP = "gemmule_tb"
 """Top module; its parameters are set by ``gemmule.sim.rtl.testbench``."""
@@ -13,6 +14,8 @@ CHECKED = ("claims", "scratchpad", "accumulator")
 SOURCES = tuple(Path(__file__).with_name(name) for name in ("gemmule_tb.sv", "dram.sv", "claims_check.sv"))
 FST_HEADERS = tuple(Path(__file__).with_name(name) for name in ("lz4.h", "zlib.h"))
 """C++ headers for simulators that write waveforms."""
+LOOP = Path(__file__).with_name("main.cpp")
+"""The simulator's loop in C++, with the clock."""
 LEAP_CYCLES_AT, LEAP_TOTAL_AT = 0xFF0, 0xFF4
 """Where a device with leaps (``gemmule.hw.flow.leaps``) has no registers: a write leaps over cycles, or commands."""
 LEAP_CYCLES = len(COUNTERS) << 16

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from gemmule.hw.tb import FST_HEADERS
+from gemmule.hw.tb import FST_HEADERS, LOOP
 from gemmule.io.cache import CacheError, cache_folder, cache_root, keep_log, writing
 from gemmule.io.locks import Lock, acquire, exclusive
 from gemmule.io.progress import say, working
+from gemmule.sim.rtl import activity
 from gemmule.sim.rtl.verilate import (
     ARGUMENTS,
     C_FLAGS,
@@ -37,6 +38,7 @@ __all__ = ["MANIFEST", "Build", "BuildError", "build", "build_root", "discard", 
 MANIFEST = "build.json"
 """In the folder of each finished simulator: what it is, the executable's hash. Its users hold it locked (shared)."""
 LOG = "build.log"
+ACTIVITY = Path(activity.__file__).parent
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,8 @@ def _duration(size: int, twice: bool) -> str:
 
 def build(sources: Sequence[Path], top: str, parameters: Mapping[str, int], *, name: str = "sim",
           waves: bool = False, train: Callable[[Build], None] | None = None,
-          macros: Mapping[str, str] | None = None, host: Sequence[tuple[Path, bytes]] = ()) -> Build:
+          macros: Mapping[str, str] | None = None, host: Sequence[tuple[Path, bytes]] = (),
+          gated: bool = False) -> Build:
     """Return the simulator of ``top`` with integer ``parameters`` and defined ``macros``, building it if need be.
 
     The folder is keyed by the sources' bytes, parameters, macros, flags, tool versions and machine. A build appears
@@ -130,18 +133,20 @@ def build(sources: Sequence[Path], top: str, parameters: Mapping[str, int], *, n
     (profile-guided optimisation). It behaves the same and has a folder of its own. Not with ``waves``.
 
     ``host``: files of a program in C and C++ that drives the simulator, as (name, text); by default cocotb does.
+    ``gated``: what cannot change in a cycle does not run (:mod:`gemmule.sim.rtl.activity`); not with ``waves``.
 
     Raises:
         BuildError: a tool is missing or Verilator or the compiler failed.
         CacheError: the cache cannot be written or is full.
     """
     check_tools()
-    defined, train = dict(macros or {}), None if waves else train
+    defined, train, gated = dict(macros or {}), None if waves else train, gated and not waves
     flags = WAVE_FLAGS if waves else COUNTED if train else FLAGS
     texts = [(Path(source), Path(source).read_bytes()) for source in sources]
     key = fingerprint([
         *(text for _, text in texts), *(header.read_bytes() for header in FST_HEADERS if waves),
         *(part for path, text in host for part in (path.name.encode(), text)),
+        *(path.read_bytes() for path in (LOOP, *sorted(ACTIVITY.glob("*.py"))) if gated),
         repr((top, sorted(parameters.items()), sorted(defined.items()), ARGUMENTS, WAVE_ARGUMENTS if waves else (),
               flags, version("verilator"), version("cocotb"), platform.machine(), platform.libc_ver(),
               *(C_FLAGS if host else ()))).encode(),
@@ -154,7 +159,8 @@ def build(sources: Sequence[Path], top: str, parameters: Mapping[str, int], *, n
 
     def make(folder: Path, flags: Sequence[str]) -> None:
         try:
-            verilate(texts, top, parameters, defined, flags, folder, folder / LOG, waves=waves, host=host)
+            verilate(texts, top, parameters, defined, flags, folder, folder / LOG, waves=waves, host=host,
+                     gated=gated)
         except BuildError as error:
             kept = keep_log(folder / LOG, f"build-{name}")
             where = f"the log is {kept}" if kept else "the log could not be kept"

@@ -102,12 +102,14 @@ class RtlDevice:
     train:
         Something typical to run on a first build of the simulator; the second one, compiled for what that did, is
         faster. It takes twice as long to build: for long runs. A finished build serves whatever ``train`` comes later.
+    gated:
+        What cannot change in a cycle does not run (:mod:`gemmule.sim.rtl.activity`); nothing else depends on it.
     """
 
     def __init__(self, config: Config, timing: Timing | None = None, *, waves: bool = False,
                  dram_bytes: int = 64 << 20, watchdog: int = 200_000_000,
                  verilog: Path | None = None, train: Callable[[RtlDevice], None] | None = None,
-                 arguments: Sequence[str] = ()) -> None:
+                 arguments: Sequence[str] = (), gated: bool = True) -> None:
         self.config = config
         self.timing = timing or Timing.of(config)
         self.dram_bytes = dram_bytes
@@ -116,7 +118,8 @@ class RtlDevice:
         if verilog is None:
             verilog = verilog_path(config, self.timing)
         counting = partial(self._count, train) if train else None
-        simulator = partial(build_testbench, config, verilog, dram_bytes=dram_bytes, waves=waves, train=counting)
+        simulator = partial(build_testbench, config, verilog, dram_bytes=dram_bytes, waves=waves, train=counting,
+                            gated=gated)
         self._open(simulator())
         try:
             self._greet()
@@ -307,6 +310,10 @@ class RtlDevice:
         self._request("set", values={
             "error_enable": int(address is not None), "error_beat": int(beat),
             "error_word": (address or 0) // self.config.bus_bytes})
+
+    def processor_seconds(self) -> float:
+        """Processor time that the simulator has taken so far; unlike the clock's, little of it is other programs'."""
+        return float(self._request("seconds"))
 
     def set_bus_reset(self, on: bool) -> None:
         """Reset of the memory's side of the bus alone, for as long as it is on; DRAM keeps its contents."""

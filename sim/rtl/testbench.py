@@ -50,7 +50,7 @@ def parameters_of(config: Config, dram_bytes: int, *, claims: bool = True) -> di
 
 
 def build_testbench(config: Config, verilog: Path, *, dram_bytes: int, waves: bool = False,
-                    train: Callable[[Build], None] | None = None) -> Build:
+                    train: Callable[[Build], None] | None = None, gated: bool = True) -> Build:
     """Simulator of the testbench around the device in ``verilog``, with room for ``dram_bytes`` or more.
 
     Started with ``+dram_words=``, it has no more than so many words of the bus.
@@ -58,4 +58,4 @@ def build_testbench(config: Config, verilog: Path, *, dram_bytes: int, waves: bo
     macros = block_paths(verilog.read_text(encoding="utf-8"))
     parameters = parameters_of(config, capacity(dram_bytes), claims=bool(macros))
     return build([*tb.SOURCES, verilog], tb.TOP, parameters, name=config.name, waves=waves, train=train,
-                 macros=macros)
+                 macros=macros, gated=gated)

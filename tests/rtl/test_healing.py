@@ -29,7 +29,7 @@ from gemmule.config import load_config
 from gemmule.sim.rtl import build
 from gemmule.sim.rtl.device import RtlDevice
 
-def verilate(sources, top, parameters, macros, flags, folder, log, *, waves, host=()):
+def verilate(sources, top, parameters, macros, flags, folder, log, *, waves, host=(), gated=False):
     (folder / top).write_text("#!/bin/sh\\n" + sys.argv[1] + "\\n")
     (folder / top).chmod(0o755)
     log.write_text("")
@@ -53,7 +53,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Stands in for Verilator and the compiler: makes a shell script of the last item; one more for each build."""
     made = ["exit 0"]
 
-    def verilate(sources, top, parameters, macros, flags, folder, log, *, waves, host=()):  # type: ignore[no-untyped-def]
+    def verilate(sources, top, parameters, macros, flags, folder, log, *, waves, host=(), gated=False):  # type: ignore[no-untyped-def]
         (folder / top).write_text(f"#!/bin/sh\n{made[-1]}\n")
         (folder / top).chmod(0o755)
         log.write_text("")

@@ -18,7 +18,7 @@ STUB = Path(__file__).parents[1] / "rtl" / "stub.sv"
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    def verilate(sources, top, parameters, macros, flags, folder, log, *, waves, host=()):  # type: ignore[no-untyped-def]
+    def verilate(sources, top, parameters, macros, flags, folder, log, *, waves, host=(), gated=False):  # type: ignore[no-untyped-def]
         (folder / top).write_bytes(b"#!/bin/sh\n".ljust(1000))
         (folder / top).chmod(0o755)
         log.write_text("")
