@@ -22,8 +22,8 @@ STAGES = 11
 class VectorLane(wiring.Component):
     """Capture, three multipliers (33 x 18, 22 x 18, 16 x 16), two rounding shifters, write byte.
 
-    Latency: ``result`` is a register of stage 9 (late results: 12); the low plane of a result of 16 bits stands there
-    one stage earlier. Throughput: one pass a cycle. Rounding: half up, as in ``gemmule.numerics``.
+    Latency: ``result`` is there in stage 9 (late results: 12), the low plane of a result of 16 bits one stage earlier.
+    Throughput: one pass a cycle. Rounding: half up, as in ``gemmule.numerics``.
 
     | stage | register at its end |
     |---|---|
@@ -74,6 +74,7 @@ class VectorLane(wiring.Component):
 
     def __init__(self, *, config: Config, odd: bool) -> None:
         self.config, self._odd = config, odd
+        self._far = Signal()  # the score of NORM_APPLY or ROPE has more than 16 bits
         super().__init__({
             "control": In(lane_control_layout()), "begin": In(1), "capture": In(capture_layout(config)),
             "r0": In(8), "r1": In(8), "acc": In(signed(32)),
@@ -119,8 +120,8 @@ class VectorLane(wiring.Component):
         with m.If(multiplies):
             m.d.sync += second.eq(product)
         m.d.comb += again.value.eq(Mux(from_second, second, total))
-        value, value7 = self._round_again(m, again, again_shift, words, passed)
-        self._write(m, value, value7, exponential)
+        value = self._round_again(m, again, again_shift, words, passed)
+        self._write(m, value, exponential)
         with m.If(self.begin):
             m.d.sync += [register.eq(0) for register in (sine3, sine5, beta3, beta5, addend5, by_aux, passed, value)]
         return m
@@ -236,7 +237,7 @@ class VectorLane(wiring.Component):
                         rounded)),
         ]
         with m.If(valid[4] & ~op.square):
-            m.d.sync += self.score.eq(kept)
+            m.d.sync += [self.score.eq(kept), self._far.eq(first.over | ~fits(first.floor, first.half, 16))]
             with m.If(op.relu & first.sign):
                 m.d.sync += self.score.eq(0)
         m.submodules.second_round = again = RoundingShift(38)
@@ -257,8 +258,8 @@ class VectorLane(wiring.Component):
         with m.If(valid[5] & ~op.exp & ~op.square):
             m.d.sync += word16.eq(x)
         sign = self.score[-1]
-        m.d.comb += self.x.eq(Mux(  # what is multiplied has no residual: the adder need not come first
-            beyond(self.score[15:31], sign), Cat((~sign).replicate(15), sign), self.score))
+        # What is multiplied has no residual: the adder need not come first.
+        m.d.comb += self.x.eq(Mux(self._far, Cat((~sign).replicate(15), sign), self.score))
         with m.If(valid[5] & (op.norm | op.rotate)):
             m.d.sync += by_aux.eq(self.x * aux5)
         return word16, by_aux, narrow
@@ -312,11 +313,10 @@ class VectorLane(wiring.Component):
         return exponential, gelu
 
     def _round_again(self, m: Module, again: RoundingShift, again_shift: Signal, words: WordLookup,
-                     passed: Signal) -> tuple[Signal, Signal]:
+                     passed: Signal) -> Signal:
         """Stage 4: the residual. Stage 7 (late results: 9, 10): second rounding, of an interpolation with its word.
 
-        A residual's rows stand in stages 4 and 7 in different cycles: they are an odd number apart. The register, and
-        what it is loaded with.
+        A residual's rows stand in stages 4 and 7 in different cycles: they are an odd number apart.
         """
         op, valid = self.control, self._valid
         value, value7, of7, over7 = Signal(16), Signal(16), again.result, Signal()
@@ -335,22 +335,23 @@ class VectorLane(wiring.Component):
             m.d.sync += value.eq(value7)
             with m.If(op.lookup):
                 m.d.sync += value[:8].eq(words.byte)
-        return value, value7
+        return value
 
-    def _write(self, m: Module, value: Signal, value7: Signal, exponential: Exponential) -> None:
+    def _write(self, m: Module, value: Signal, exponential: Exponential) -> None:
         """Stages 8 and 11: write register; the low plane of a result of 16 bits goes one cycle earlier."""
         op, valid, visible = self.control, self._valid, self._visible
         early, late, held, delayed, seen = Signal(), Signal(8), Signal(8), Signal(), Signal()
+        passes, kept = Signal(), Signal(8)  # the result is what ``value`` was loaded with; another one
         writes = early | Mux(op.late, valid[11], valid[8])
         m.d.comb += [
             delayed.eq(op.weigh | op.gelu),
             early.eq(op.wide & Mux(op.late, valid[10], valid[7])),
             held.eq(Mux(op.wide, value[8:], value[:8])),
             seen.eq(Mux(op.late, Mux(early, visible[10], visible[11]), Mux(early, visible[7], visible[8]))),
+            self.result.eq(Mux(passes, value[:8], kept)),
         ]
-        m.d.sync += late.eq(held)
+        m.d.sync += [late.eq(held), passes.eq(early & ~delayed & seen)]
         with m.If(writes):
-            m.d.sync += self.result.eq(Mux(
-                early, Mux(delayed, value[:8], value7[:8]), Mux(delayed, late, held | exponential.weight)))
+            m.d.sync += kept.eq(Mux(early, value[:8], Mux(delayed, late, held | exponential.weight)))
         with m.If(writes & ~seen):
-            m.d.sync += self.result.eq(0)
+            m.d.sync += kept.eq(0)
