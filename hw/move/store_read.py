@@ -82,7 +82,8 @@ class StoreReader(wiring.Component):
 
         # Cycle x: a beat, and the chunk that it begins, if it begins one.
         buffer = Signal()
-        beat, inside = Signal(range(config.burst_beats + 1)), Signal()  # of the burst; it is not the first one
+        beat = Signal(range(config.burst_beats + 1))  # of the burst
+        inside = Signal()  # it is not the first one
         take, end, needs = Signal(), Signal(), Signal()
         narrow, words = walker.flags[MoveFlag.NARROW], holds_words(walker.flags)
         accumulator = walker.flags[MoveFlag.ACCUMULATOR]
@@ -120,7 +121,8 @@ class StoreReader(wiring.Component):
         ]
 
         # Cycle x + 1: the data stand on the memory's port.
-        arrives, number = Signal(), Signal.like(self.write_beat)
+        arrives = Signal()
+        number = Signal.like(self.write_beat)
         chunk = Signal.like(walker.chunk)
         place = Signal.like(bursts.first_byte)
         from_lanes, from_words = Signal(), Signal()
