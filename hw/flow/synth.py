@@ -34,11 +34,8 @@ ALIASES = {"issue": "issue_logic", "arbiter": "read_arbiter"}
 GLUE = "glue"
 HARNESS = "harness"
 FREQUENCY = 50
-"""MHz that placement aims at; Fmax may come out above or below."""
-DEPTH = 6_500
-"""ps that mapping aims at, wires of 300 ps after each LUT included: about half of what the routed wires take. Logic is
-mapped for size, not depth, where its delay leaves room: a design mapped for depth alone has a tenth more LUTs and needs
-longer wires."""
+"""MHz that mapping and placement aim at; Fmax may come out above or below. Logic is mapped for size, not depth, where
+its delay leaves room: a design mapped for depth alone has a tenth more LUTs and needs longer wires."""
 WHEELS = Tools()
 
 
@@ -162,7 +159,7 @@ def _script(text: str, top: str, black_box: bool) -> str:
         lines.append(f"{run} map_ram:map_luts")
     else:
         lines.append(f"{run} begin:map_luts")
-    lines.append(f"scratchpad -set abc9.D {DEPTH}")
+    lines.append(f"scratchpad -set abc9.D {1_000_000 // FREQUENCY}")  # ps
     # Without it ABC9 stops when the names of two vectors' bits are equal (Yosys issue 4349).
     lines.append("splitnets")
     # The last part finds names for cells, for minutes; only a routed path's ends need them.

@@ -10,7 +10,7 @@ from gemmule.config import Config
 from gemmule.hw.vector.exp import Exponential
 from gemmule.hw.vector.gelu import GeluFactor
 from gemmule.hw.vector.ops import capture_layout, lane_control_layout
-from gemmule.hw.vector.round import RoundingShift, beyond, fits, limited
+from gemmule.hw.vector.round import RESULT_BITS, RoundingShift, beyond, fits, limited
 from gemmule.hw.vector.word import PLACE, WordLookup
 
 __all__ = ["STAGES", "VectorLane"]
@@ -33,10 +33,10 @@ class VectorLane(wiring.Component):
     | 4 | ``score``: rounded, ReLU, saturated to 24 (32) bits; ABSMAX: magnitude - 1; the residual rounded |
     | 5 | sum with the residual, saturated; or times cosine, sine, gamma; or distance to the maximum |
     | 6 | limits; or sum of the pair, or plus beta; or mantissa of the exponential; or word of a table |
-    | 7 | second rounding; or ``power``; or byte of the table |
-    | 8 | ``result``; or ``second``: power times the row's multiplier, or I_GELU's product |
-    | 9 | ``value``: that rounded; or ``second``: rise times weight of the word table |
-    | 10 | ``late``: value delayed; or value: the interpolated word |
+    | 7 | shift of the second rounding; or ``power``; or byte of the table |
+    | 8 | ``result``: its sum, limited; or ``second``: power times the row's multiplier, or I_GELU's product |
+    | 9 | that shifted; or ``second``: rise times weight of the word table |
+    | 10 | ``late``: the rounded value; or the interpolated word shifted |
     | 11 | ``result`` |
 
     Registers that only some operations load are 0 from ``begin`` on, so that results are combined by OR.
@@ -123,7 +123,7 @@ class VectorLane(wiring.Component):
         value = self._round_again(m, again, again_shift, words, passed)
         self._write(m, value, exponential)
         with m.If(self.begin):
-            m.d.sync += [register.eq(0) for register in (sine3, sine5, beta3, beta5, addend5, by_aux, passed, value)]
+            m.d.sync += [register.eq(0) for register in (sine3, sine5, beta3, beta5, addend5, by_aux, passed)]
         return m
 
     @property
@@ -319,22 +319,30 @@ class VectorLane(wiring.Component):
         A residual's rows stand in stages 4 and 7 in different cycles: they are an odd number apart.
         """
         op, valid = self.control, self._valid
-        value, value7, of7, over7 = Signal(16), Signal(16), again.result, Signal()
-        fit = [fits(again.floor, again.half, bits) for bits in (8, 9, 16, 17)]
+        value, of8, over8 = Signal(16), Signal(signed(RESULT_BITS)), Signal()
+        floor, half = Signal.like(again.floor), Signal()
+        over, sign = Signal(), Signal()
+        base, whole = Signal.like(words.base), Signal.like(passed)
+        looked, byte = Signal(), Signal(8)
+        fit = [fits(floor, half, bits) for bits in (8, 9, 16, 17)]
         m.d.comb += [
-            again.shift.eq(again_shift),
-            again.add.eq(Cat(1, words.base).as_signed()),
-            # An interpolated word lies between two others. Weights have no sign bit.
-            over7.eq(again.over | ~(op.interpolate | Mux(
+            again.shift.eq(again_shift), again.add.eq(1),
+            # The next stage adds and limits. An interpolated word lies between two others. Weights have no sign bit.
+            of8.eq((Cat(half, floor).as_signed() + Cat(1, base).as_signed()) >> 1),
+            over8.eq(over | ~(op.interpolate | Mux(
                 op.wide, Mux(op.weigh, fit[3], fit[2]), Mux(op.weigh, fit[1], fit[0])))),
-            value7.eq(passed | Mux(over7, Cat(
-                (~again.sign).replicate(7), again.sign ^ (op.wide | op.weigh), (~again.sign).replicate(7),
-                again.sign ^ op.weigh), of7)),
+            value.eq(whole | Mux(over8, Cat(
+                (~sign).replicate(7), sign ^ (op.wide | op.weigh), (~sign).replicate(7), sign ^ op.weigh), of8)),
         ]
+        with m.If(looked):
+            m.d.comb += value[:8].eq(byte)
         with m.If(Mux(op.late, (valid[9] & ~op.interpolate) | (valid[10] & op.interpolate), valid[7])):
-            m.d.sync += value.eq(value7)
-            with m.If(op.lookup):
-                m.d.sync += value[:8].eq(words.byte)
+            m.d.sync += [
+                floor.eq(again.floor), half.eq(again.half), over.eq(again.over), sign.eq(again.sign),
+                base.eq(words.base), whole.eq(passed), looked.eq(op.lookup), byte.eq(words.byte),
+            ]
+        with m.If(self.begin):
+            m.d.sync += [register.eq(0) for register in (floor, half, over, base, whole, looked)]
         return value
 
     def _write(self, m: Module, value: Signal, exponential: Exponential) -> None:
