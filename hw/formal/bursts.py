@@ -25,7 +25,8 @@ def bursts(bench: Bench, config: Config) -> None:
     bench.assume("start", "a command has rows and bytes, and starts when the one before has no more bursts",
                  ~dut.start | ~dut.active & (command.rows != 0) & (count != 0) & (command.bytes != 0)
                  & ~(command.joined & (indexed_now | command.flags[MoveFlag.BROADCAST])))
-    bench.assume("next", "a step is of an offered burst, and so is a beat", ~dut.next | dut.valid, ~dut.take | dut.valid)
+    bench.assume("next", "a step is of an offered burst, and so is a beat", ~dut.next | dut.valid,
+                 ~dut.take | dut.valid)
 
     # What is due: a row, its beats that were offered, rows to come with it.
     origin, row, stride = (Signal(config.address_bits, name=name) for name in ("origin", "row", "row_stride"))

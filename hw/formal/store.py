@@ -95,7 +95,8 @@ def store_sender(bench: Bench, config: Config) -> None:
         ~busy[i] | (beats[i] != 0) & (places[i][low:exact_log2(config.burst_bytes)] + beats[i] <= most)
         & (places[i][:low] == 0) for i in range(2)))
     bench.lemma("sending", "what is sent is full; what has been sent of it",
-                ~sending | full.bit_select(send_slot, 1) & earlier.bit_select(send_slot, 1), sending | ~aw_done & ~w_done & (sent_beats == 0),
+                ~sending | full.bit_select(send_slot, 1) & earlier.bit_select(send_slot, 1),
+                sending | ~aw_done & ~w_done & (sent_beats == 0),
                 ~(aw_done & w_done), w_done | (sent_beats < slot_beats) | ~sending)
     bench.lemma("last beat", "after it no beat is sent", ~w_done | ((sent_beats == slot_beats)
                                                                   | (sent_beats == 0) & (slot_beats == most)))
