@@ -99,7 +99,7 @@ def bursts(bench: Bench, config: Config) -> None:
     bench.always("beat by beat", "the last beat of a burst, and of a row, is known as such",
                  ~(steady & dut.valid) | (dut.burst_over == (taken + 1 == dut.beats)),
                  ~(steady & dut.valid) | (dut.row_over == (dut.burst_over & dut.row_end)))
-    bench.always("entries", "row numbers are read once each, in order", ~dut.list.en
+    bench.always("entries", "row numbers are read in order, those behind the first one once each", ~dut.list.en
                  | (dut.list.entry == Mux(dut.active, entry, command.list)))
     bench.cover("rows by list", "the third burst of a second row that came by list",
                 dut.valid & gathers & (rows == 1) & (done > config.burst_beats))
