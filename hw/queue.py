@@ -55,7 +55,7 @@ class Queue(wiring.Component):
         head, tail = read.addr, write.addr
         last = self.depth - 1
         m.d.comb += [
-            write.en.eq(self.push),
+            write.en.eq(self.level != self.depth),  # the push, which may be late, moves the pointer alone
             write.data.eq(self.push_data),
             self.head.eq(read.data),
             self.valid.eq(self.level != 0),

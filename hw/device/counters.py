@@ -27,7 +27,8 @@ class Counters(wiring.Component):
     """Counts the cycles 0 .. cycles - 1 of a launch and keeps the totals to the next start.
 
     Every cycle is one of ``gemmule.csr.CAUSES`` for each unit (docs/timing.md, section Counters). Latency:
-    an event shows in the next cycle. Lower parts count in registers; the upper parts share a memory and
+    an event shows in the next cycle but one: a register stands behind every input, because what issue decides
+    comes late and from far. Lower parts count in registers; the upper parts share a memory and
     one adder, which takes up a carry of each within ``len(COUNTERS)`` cycles, while a look-up adds it.
 
     Members
@@ -59,7 +60,10 @@ class Counters(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         beat_shift = ceil_log2(self.config.bus_bytes)
-        steps = self._steps()
+        start, running = Signal(), Signal()
+        sent, lengths = Signal.like(self.sent), Signal.like(self.beats)
+        m.d.sync += [start.eq(self.start), running.eq(self.running), sent.eq(self.sent), lengths.eq(self.beats)]
+        steps = self._steps(m)
         scan = Signal(range(len(COUNTERS)))  # the upper part that is brought up to date now
         seen = Signal()  # all have been since the start
         m.submodules.upper = upper = Memory(shape=COUNTER_BITS - LOW_BITS, depth=1 << len(self.index), init=[])
@@ -72,21 +76,21 @@ class Counters(wiring.Component):
             if name in steps:  # only load and store wait for DRAM
                 low = Signal(LOW_BITS, name=name)
                 step = Signal(name=f"{name}_step")
-                m.d.comb += step.eq(self.running & steps[name])
+                m.d.comb += step.eq(running & steps[name])
                 with m.If(step):
                     m.d.sync += low.eq(low + 1)
                 with m.If(step & low.all()):
                     m.d.sync += carries[i].eq(1)
                 with m.Elif(clears[i]):
                     m.d.sync += carries[i].eq(0)
-                with m.If(self.start):
+                with m.If(start):
                     m.d.sync += [low.eq(name.endswith("_empty")), carries[i].eq(0)]
                 lower[i] = low
 
         m.d.sync += scan.eq(scan + 1)
         with m.If(scan == len(COUNTERS) - 1):
             m.d.sync += [scan.eq(0), seen.eq(1)]
-        with m.If(self.start):
+        with m.If(start):
             m.d.sync += [scan.eq(0), seen.eq(0)]
 
         low, high = Signal(LOW_BITS), Signal(COUNTER_BITS - LOW_BITS)
@@ -108,24 +112,29 @@ class Counters(wiring.Component):
         for i, source in enumerate(SOURCES):
             name = f"{source}_bytes"
             beats = Signal(COUNTER_BITS - beat_shift, name=name)
-            with m.If(self.running & self.sent[i]):
-                m.d.sync += beats.eq(beats - Cat(~self.beats[i], ones))
-            with m.If(self.start):
+            with m.If(running & sent[i]):
+                m.d.sync += beats.eq(beats - Cat(~lengths[i], ones))
+            with m.If(start):
                 m.d.sync += beats.eq(0)
             with m.If(self.index == COUNTERS.index(name)):
                 m.d.comb += self.value.eq(beats << beat_shift)
         return m
 
-    def _steps(self) -> dict[str, Value]:
-        """Counters that step by one, and when."""
-        steps: dict[str, Value] = {}
+    def _steps(self, m: Module) -> dict[str, Value]:
+        """Counters that step by one, and when: a cycle after what they count."""
+        events: dict[str, Value] = {}
         for u, unit in enumerate(UNIT_LAYOUTS):
             active, valid, waiting = self.active[u], self.valid[u], self.waiting[u]
-            steps |= {
+            events |= {
                 f"{unit}_busy": active, f"{unit}_empty": ~active & ~valid,
                 f"{unit}_waiting": ~active & valid & waiting, f"{unit}_ports": ~active & valid & ~waiting,
             }
             if u in _MOVERS:
                 moved = self.moved[_MOVERS.index(Unit(u))]
-                steps |= {f"{unit}_busy": active & moved, f"{unit}_dram": active & ~moved}
-        return steps | {f"{source}_bursts": self.sent[i] for i, source in enumerate(SOURCES)}
+                events |= {f"{unit}_busy": active & moved, f"{unit}_dram": active & ~moved}
+        events |= {f"{source}_bursts": self.sent[i] for i, source in enumerate(SOURCES)}
+        steps: dict[str, Value] = {}
+        for name, event in events.items():
+            steps[name] = step = Signal(name=f"{name}_event")
+            m.d.sync += step.eq(event)
+        return steps

@@ -1,7 +1,8 @@
 """Place and route of a synthesised unit or device, and its Fmax.
 
-Three steps, each taken from the work folder if nothing before it has changed: a first placement, a second one with
-the multipliers and block RAM at the sites that fit it best (:mod:`gemmule.hw.flow.floorplan`), and the routing. The
+Three steps, each taken from the work folder if nothing before it has changed: a first placement for short wires, a
+second one for short paths with the multipliers and block RAM at the sites that fit the first one best
+(:mod:`gemmule.hw.flow.floorplan`), and the routing. The
 router is router1: it rips up what is in the way and ends; router2 kept thousands of wires with two nets in the
 fullest place.
 """
@@ -80,9 +81,9 @@ class _Steps:
             stamp.write_text(key)
         return key
 
-    def place(self, name: str, before: str, netlist: str) -> str:
-        """Place for short wires; ``name``.json is the result."""
-        return self.run(name, before, ["--json", netlist, "--placer", "static", "--no-tmdriv", "--no-route",
+    def place(self, name: str, before: str, netlist: str, *options: str) -> str:
+        """Place; ``name``.json is the result."""
+        return self.run(name, before, ["--json", netlist, "--placer", "static", *options, "--no-route",
                                        "--write", f"{name}.json"], f"{name}.json")
 
 
@@ -114,7 +115,7 @@ def _route(synthesis: Synthesis, steps: _Steps) -> Route:
     more = f"_{steps.seed}" if steps.seed > 1 else ""  # files of their own
     first, fixed, second, report, delays = (f"{name}{more}" for name in (
         "first", "fixed", "second", "report", "delays"))
-    placed = steps.place(first, (folder / "key").read_text(), "netlist.json")
+    placed = steps.place(first, (folder / "key").read_text(), "netlist.json", "--no-tmdriv")
     netlist, sites = (json.loads((folder / name).read_text()) for name in ("netlist.json", f"{first}.json"))
     fix(netlist, HARNESS, assigned(sites, steps.target.sites))
     text = json.dumps(netlist)

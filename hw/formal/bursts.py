@@ -25,7 +25,8 @@ def bursts(bench: Bench, config: Config) -> None:
     bench.assume("start", "a command has rows and bytes, and starts when the one before has no more bursts",
                  ~dut.start | ~dut.active & (command.rows != 0) & (count != 0) & (command.bytes != 0)
                  & ~(command.joined & (indexed_now | command.flags[MoveFlag.BROADCAST])))
-    bench.assume("next", "a step is of an offered burst", ~dut.next | dut.valid)
+    bench.assume("next", "a step is of an offered burst, and so is a beat", ~dut.next | dut.valid,
+                 ~dut.take | dut.valid)
 
     # What is due: a row, its beats that were offered, rows to come with it.
     origin, row, stride = (Signal(config.address_bits, name=name) for name in ("origin", "row", "row_stride"))
@@ -80,7 +81,25 @@ def bursts(bench: Bench, config: Config) -> None:
                        "offer")
     bench.always("stable", "an offered burst stands until the step",
                  ~waits | dut.valid & (offer == bench.before(offer, "offer")))
-    bench.always("entries", "row numbers are read once each, in order", ~dut.list.en
+    # A unit that takes beat by beat steps with the last beat of every burst: so far, this one did.
+    taken, steady = Signal(range(config.burst_beats + 1)), Signal()
+    with m.If(dut.take):
+        m.d.sync += taken.eq(taken + 1)
+    with m.If(dut.next):
+        m.d.sync += taken.eq(0)
+    with m.If(dut.next != (dut.take & (taken + 1 == dut.beats))):
+        m.d.sync += steady.eq(0)
+    with m.If(dut.start):
+        m.d.sync += [taken.eq(0), steady.eq(1)]
+    bench.lemma("beats taken", "the splitter knows which beat of the burst and of the row is next",
+                ~(steady & dut.active) | dut.valid | (taken == 0), ~(steady & dut.valid) | (taken < dut.beats)
+                & ((register("rest") + taken)[:len(register("rest"))] == register("left"))
+                & ((register("beat") + taken)[:len(register("spot"))] == register("spot"))
+                & (dut.row_over == (register("rest") == 1)))
+    bench.always("beat by beat", "the last beat of a burst, and of a row, is known as such",
+                 ~(steady & dut.valid) | (dut.burst_over == (taken + 1 == dut.beats)),
+                 ~(steady & dut.valid) | (dut.row_over == (dut.burst_over & dut.row_end)))
+    bench.always("entries", "row numbers are read in order, those behind the first one once each", ~dut.list.en
                  | (dut.list.entry == Mux(dut.active, entry, command.list)))
     bench.cover("rows by list", "the third burst of a second row that came by list",
                 dut.valid & gathers & (rows == 1) & (done > config.burst_beats))

@@ -87,6 +87,8 @@ FAULTS: Mapping[str, tuple[Fault, ...]] = {
         ("rows", "every burst of the last row is the last", "self.last.eq(self.row_end & (rows == 1))",
          "self.last.eq(rows == 1)"),
         ("stable", "the next row is offered unasked", "| begin | (self.next & self.row_end)", "| begin | self.row_end"),
+        ("beat by beat", "the last beat of a row is told one late", "self.row_over.eq(rest == 2)",
+         "self.row_over.eq(rest == 1)"),
         ("entries", "every second entry is read", "m.d.sync += entry.eq(entry + 1)",
         "m.d.sync += entry.eq(entry + 2)")),
     "store-reader": _of(
@@ -95,7 +97,8 @@ FAULTS: Mapping[str, tuple[Fault, ...]] = {
          "(self.busy[0] & self.busy[1])"),
         ("free before writing", "data go to the other buffer", "beat[:exact_log2(config.burst_beats)], buffer)",
          "beat[:exact_log2(config.burst_beats)], ~buffer)"),
-        ("length", "one beat too many is read", "beat + 1 == bursts.beats", "beat == bursts.beats")),
+        ("length", "a burst is told one beat too long", "self.burst.beats.eq(bursts.beats)",
+         "self.burst.beats.eq(bursts.beats + 1)")),
     "store-sender": _of(
         "move.store",
         ("address stands", "the address is offered for one cycle", "begin | (sending & ~aw_done)", "begin"),

@@ -28,19 +28,24 @@ def store_reader(bench: Bench, config: Config) -> None:
     bench.assume("buffers", "a buffer becomes busy in the cycle after its burst's last read, and never otherwise",
                  (dut.busy & ~was_busy & ~filled) == 0, (filled & ~dut.busy) == 0)
     turn, buffer, beat = Signal(), bench.register("buffer"), bench.register("beat")
+    bench.assume("beat by beat", "the last beat of a burst is known as such (target bursts)",
+                 ~bursts.valid | (bursts.burst_over == (beat + 1 == bursts.beats)))
     with m.If(dut.fill.any()):
         m.d.sync += turn.eq(~turn)
     bench.lemma("buffer", "the two are filled in turn", buffer == turn)
     bench.lemma("beat", "inside a burst its buffer is free, and the burst is offered",
-                (beat == 0) | bursts.valid & (beat < bursts.beats) & ~dut.busy.bit_select(buffer, 1) & stands)
-    bench.lemma("last write", "a write comes one cycle after the beat's read", dut.write_en == bench.before(
-        bursts.valid & ((beat != 0) | ~dut.busy.bit_select(buffer, 1)), "read"), ~dut.write_en
-        | (dut.write_beat == bench.before(Cat(
-            beat[:exact_log2(config.burst_beats)], buffer), "place")))
+                (beat == 0) | bursts.valid & (beat < bursts.beats) & ~dut.busy.bit_select(buffer, 1) & stands,
+                bench.register("inside") == (beat != 0))
+    arrives, number = bench.register("arrives"), bench.register("number")
+    bench.lemma("last write", "a write comes two cycles after the beat's read", arrives == bench.before(
+        bursts.valid & ((beat != 0) | ~dut.busy.bit_select(buffer, 1)), "read"), ~arrives
+        | (number == bench.before(Cat(beat[:exact_log2(config.burst_beats)], buffer), "place"))
+        & ~was_busy.bit_select(number[-1], 1), dut.write_en == bench.before(arrives, "arrives"),
+        dut.write_beat == bench.before(number, "number"))
     bench.always("in turn", "bursts fill the buffers in turn, only free ones",
                  (dut.fill == 0) | (dut.fill == Mux(turn, 2, 1)), (dut.fill & dut.busy) == 0)
-    bench.always("free before writing", "what is written goes to a buffer that was free a cycle before",
-                 ~dut.write_en | ~was_busy.bit_select(dut.write_beat[-1], 1))
+    bench.always("free before writing", "what is written goes to a buffer that was free two cycles before",
+                 ~dut.write_en | ~bench.before(was_busy, "busy_twice").bit_select(dut.write_beat[-1], 1))
     bench.always("length", "a described burst has as many beats as were read for it",
                  (dut.fill == 0) | (dut.burst.beats == beat + 1))
     bench.cover("two buffers", "a burst of three beats fills the second buffer while the first is busy",
@@ -54,13 +59,14 @@ def store_sender(bench: Bench, config: Config) -> None:
     low, bus, most = exact_log2(config.bus_bytes), config.bus_bytes, config.burst_beats
     busy, full, sending = register("busy"), register("full"), register("sending")
     turn, was_busy = Signal(), bench.before(busy, "busy")
+    earlier = bench.before(was_busy, "busy_twice")
     with m.If(reader.fill.any()):
         m.d.sync += turn.eq(~turn)
     offset = reader.burst.address[low:exact_log2(config.burst_bytes)]
-    bench.assume("reader", "bursts fill free buffers in turn, and writes go to a buffer that was free a cycle before "
-                           "(target store-reader)",
+    bench.assume("reader", "bursts fill free buffers in turn, and writes go to a buffer that was free two cycles "
+                           "before (target store-reader)",
                  (reader.fill == 0) | (reader.fill == Mux(turn, 2, 1)), (reader.fill & busy) == 0,
-                 ~reader.write_en | ~was_busy.bit_select(reader.write_beat[-1], 1))
+                 ~reader.write_en | ~earlier.bit_select(reader.write_beat[-1], 1))
     bench.assume("bursts", "a burst has 1 to burst_beats beats and ends at a boundary of burst_bytes (target bursts)",
                  (reader.fill == 0) | (reader.burst.beats != 0) & (offset + reader.burst.beats <= most)
                  & (reader.burst.address[:low] == 0))
@@ -89,7 +95,8 @@ def store_sender(bench: Bench, config: Config) -> None:
         ~busy[i] | (beats[i] != 0) & (places[i][low:exact_log2(config.burst_bytes)] + beats[i] <= most)
         & (places[i][:low] == 0) for i in range(2)))
     bench.lemma("sending", "what is sent is full; what has been sent of it",
-                ~sending | full.bit_select(send_slot, 1), sending | ~aw_done & ~w_done & (sent_beats == 0),
+                ~sending | full.bit_select(send_slot, 1) & earlier.bit_select(send_slot, 1),
+                sending | ~aw_done & ~w_done & (sent_beats == 0),
                 ~(aw_done & w_done), w_done | (sent_beats < slot_beats) | ~sending)
     bench.lemma("last beat", "after it no beat is sent", ~w_done | ((sent_beats == slot_beats)
                                                                   | (sent_beats == 0) & (slot_beats == most)))

@@ -136,7 +136,10 @@ class Preload(wiring.Component):
         outer_row = Signal(ROW_BITS)  # first tile of this column block
         tile_row = Signal(ROW_BITS)
         last_item, scale_read, item_read = Signal(), Signal(), Signal()
-        m.d.comb += last_item.eq(loading & (index == items - 1))
+        if items > 1:  # a register: the unit may be ready again with it
+            m.d.sync += last_item.eq(loading & (index == items - 2))
+        else:
+            m.d.comb += last_item.eq(loading)
 
         # Read: scratchpad rows are rows of B, or its columns when transposed; two of them each when int4.
         rows_left = Mux(transposed, n_left, k_left)

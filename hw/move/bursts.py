@@ -43,7 +43,7 @@ class BurstSplitter(wiring.Component):
     start: In(1)
         Take ``command`` (rows and bytes not 0). Only while ``active`` is low.
     list: Out(ListRead)
-        Row numbers, each read once.
+        Row numbers; the first one also in cycles before ``start``.
     active, valid: Out(1)
         Registered: bursts of a command are to come; one is offered.
     address, beats: Out
@@ -54,6 +54,10 @@ class BurstSplitter(wiring.Component):
         The burst begins its DRAM row, ends it, ends the command.
     next: In(1)
         Step to the next burst (with ``valid``).
+    take: In(1)
+        One beat of the offered burst is taken, by a unit that takes them one by one: ``next`` comes with the last.
+    burst_over, row_over: Out(1)
+        Known early in the cycle: the beat to be taken is the last one of its burst, of its DRAM row.
     """
 
     def __init__(self, *, config: Config) -> None:
@@ -72,6 +76,9 @@ class BurstSplitter(wiring.Component):
             "row_end": Out(1),
             "last": Out(1),
             "next": In(1),
+            "take": In(1),
+            "burst_over": Out(1),
+            "row_over": Out(1),
         })
 
     def elaborate(self, platform: object) -> Module:
@@ -97,10 +104,11 @@ class BurstSplitter(wiring.Component):
         m.d.comb += [
             begin.eq(gap == 1),
             self.valid.eq(self.active & (gap == 0)),
-            self.list.en.eq(Mux(self.active, begin & (rows != 1), self.start & self.command.flags[MoveFlag.INDEXED])),
+            # Before a command starts its entry is read in every cycle: ``start`` is known late.
+            self.list.en.eq(Mux(self.active, begin & (rows != 1), self.command.flags[MoveFlag.INDEXED])),
             self.list.entry.eq(Mux(self.active, entry, self.command.list)),
         ]
-        m.d.sync += [arrives.eq(self.list.en), found.eq(origin + index * stride)]
+        m.d.sync += [arrives.eq(self.list.en & (self.active | self.start)), found.eq(origin + index * stride)]
         with m.If(begin):
             m.d.sync += entry.eq(entry + 1)
         with m.If(arrives):
@@ -133,6 +141,16 @@ class BurstSplitter(wiring.Component):
                     m.d.sync += gap.eq(INDEX_CYCLES - 1)
             with m.If(self.last):
                 m.d.sync += self.active.eq(0)
+        # Beat by beat.
+        rest = Signal.like(left)  # beats of the row from this one on
+        spot = Signal(range(max(2, config.burst_beats)))  # of the beat in its burst
+        few_bytes = Signal()  # the row that begins has one beat
+        m.d.comb += [
+            self.burst_over.eq(self.row_over | (spot.all() if config.burst_beats > 1 else 1)),
+            few_bytes.eq(~count[low + 1:].any() & (first_byte + count[:low + 1] <= config.bus_bytes)),
+        ]
+        with m.If(self.take):
+            m.d.sync += [rest.eq(rest - 1), spot.eq(spot + 1), self.row_over.eq(rest == 2)]
         # All but ``active`` follow the command until it is taken: ``start`` is known late.
         with m.If(self.start):
             m.d.sync += self.active.eq(1)
@@ -147,6 +165,7 @@ class BurstSplitter(wiring.Component):
         with m.If(~self.active | begin | (self.next & self.row_end)):
             m.d.sync += [
                 row.eq(place), beat.eq(place[low:]), left.eq(beats_of(config, first_byte + count)),
+                rest.eq(beats_of(config, first_byte + count)), spot.eq(place[low:]), self.row_over.eq(few_bytes),
                 self.first_byte.eq(first_byte), self.last_byte.eq(first_byte + count - 1), self.row_start.eq(1),
             ]
         return m

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, unsigned
+from amaranth.hdl import Array, C, Cat, Const, Module, Mux, Signal, unsigned
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -111,6 +111,7 @@ class Store(wiring.Component):
         aw_now = Signal()
         w_now = Signal()
         end = Signal()
+        passes = Signal()  # a burst of one beat is sent in the cycle in which it is written
         ones = Const(-1, unsigned(config.bus_bytes))
         m.d.comb += [
             slot.eq(slots[send_slot]),
@@ -122,7 +123,8 @@ class Store(wiring.Component):
             axi.wlast.eq(sent_beats + 1 == slot.beats),
             axi.wstrb.eq(Mux(sent_beats == 0, slot.first_strobe, ones) & Mux(axi.wlast, slot.last_strobe, ones)),
             read_port.addr.eq(Cat(sent_beats[:exact_log2(config.burst_beats)], send_slot)),
-            axi.wdata.eq(read_port.data),
+            passes.eq(reader.write_en & (reader.write_beat == Cat(C(0, exact_log2(config.burst_beats)), send_slot))),
+            axi.wdata.eq(Mux(passes, reader.write_data, read_port.data)),
             aw_now.eq(axi.awvalid & axi.awready),
             w_now.eq(axi.wvalid & axi.wready),
             self.moved.eq(w_now),

@@ -35,7 +35,7 @@ class StoreReader(wiring.Component):
     """Reads one chunk a beat and turns it to its place in the beats of its DRAM row.
 
     Latency: first read one cycle after ``start``, INDEXED ``INDEX_CYCLES`` later; a beat read in x is
-    written to its buffer in x + 1. Throughput: one beat a cycle, INDEXED rows follow in ``INDEX_CYCLES``;
+    written to its buffer in x + 2. Throughput: one beat a cycle, INDEXED rows follow in ``INDEX_CYCLES``;
     the two buffers alternate, and a burst waits for its buffer before its first beat. The last beat of an
     unaligned row may hold only bytes that were read before; it takes its cycle all the same.
 
@@ -82,7 +82,8 @@ class StoreReader(wiring.Component):
 
         # Cycle x: a beat, and the chunk that it begins, if it begins one.
         buffer = Signal()
-        beat = Signal(range(config.burst_beats + 1))
+        beat = Signal(range(config.burst_beats + 1))  # of the burst
+        inside = Signal()  # it is not the first one
         take, end, needs = Signal(), Signal(), Signal()
         narrow, words = walker.flags[MoveFlag.NARROW], holds_words(walker.flags)
         accumulator = walker.flags[MoveFlag.ACCUMULATOR]
@@ -92,10 +93,10 @@ class StoreReader(wiring.Component):
             bursts.command.eq(self.command),
             walker.start.eq(self.start),
             walker.command.eq(self.command),
-            take.eq(bursts.valid & ((beat != 0) | ~Mux(buffer, self.busy[1], self.busy[0]))),
-            end.eq(take & (beat + 1 == bursts.beats)),
-            needs.eq(take & ~(end & bursts.row_end & (bursts.last_byte < bursts.first_byte))),
-            bursts.next.eq(end),
+            take.eq(bursts.valid & (inside | ~Mux(buffer, self.busy[1], self.busy[0]))),
+            end.eq(take & bursts.burst_over),
+            needs.eq(take & ~(bursts.row_over & (bursts.last_byte < bursts.first_byte))),
+            bursts.take.eq(take), bursts.next.eq(end),
             walker.next.eq(needs),
             self.spm.en.eq(needs & ~accumulator),
             self.spm.row.eq(walker.row),
@@ -105,7 +106,7 @@ class StoreReader(wiring.Component):
         ]
         wiring.connect(m, wiring.flipped(self.list), bursts.list)
         with m.If(take):
-            m.d.sync += beat.eq(Mux(end, 0, beat + 1))
+            m.d.sync += [beat.eq(Mux(end, 0, beat + 1)), inside.eq(~end)]
         with m.If(end):
             m.d.sync += buffer.eq(~buffer)
 
@@ -120,12 +121,14 @@ class StoreReader(wiring.Component):
         ]
 
         # Cycle x + 1: the data stand on the memory's port.
+        arrives = Signal()
+        number = Signal.like(self.write_beat)
         chunk = Signal.like(walker.chunk)
         place = Signal.like(bursts.first_byte)
         from_lanes, from_words = Signal(), Signal()
         m.d.sync += [
-            self.write_en.eq(take),
-            self.write_beat.eq(Cat(beat[:exact_log2(config.burst_beats)], buffer)),
+            arrives.eq(take),
+            number.eq(Cat(beat[:exact_log2(config.burst_beats)], buffer)),
             chunk.eq(walker.chunk), place.eq(bursts.first_byte),
             from_lanes.eq(accumulator & narrow), from_words.eq(words),
         ]
@@ -133,13 +136,17 @@ class StoreReader(wiring.Component):
         m.d.comb += lanes.eq(part(self.acc.data, chunk, bus * 32))
         int8 = Cat(saturated(lanes.word_select(lane, 32)) for lane in range(bus))
         read = Signal(bus * 8)
+        m.d.sync += read.eq(Mux(from_words, part(self.acc.data, chunk, bus * 8),
+                                Mux(from_lanes, int8, part(self.spm.data, chunk, bus * 8))))
+
+        # Cycle x + 2: turned to their place in the beat.
+        turn = Signal.like(place)
         turned = Signal(bus * 8)
         held = Signal(bus * 8)
-        before = ~(ones << place)[:bus]  # bytes that an earlier chunk brought
+        before = ~(ones << turn)[:bus]  # bytes that an earlier chunk brought
+        m.d.sync += [self.write_en.eq(arrives), self.write_beat.eq(number), turn.eq(place)]
         m.d.comb += [
-            read.eq(Mux(from_words, part(self.acc.data, chunk, bus * 8),
-                        Mux(from_lanes, int8, part(self.spm.data, chunk, bus * 8)))),
-            turned.eq(rotated(read, place, left=True)),
+            turned.eq(rotated(read, turn, left=True)),
             self.write_data.eq(Cat(
                 Mux(before[k], held.word_select(k, 8), turned.word_select(k, 8)) for k in range(bus))),
         ]

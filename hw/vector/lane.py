@@ -10,7 +10,7 @@ from gemmule.config import Config
 from gemmule.hw.vector.exp import Exponential
 from gemmule.hw.vector.gelu import GeluFactor
 from gemmule.hw.vector.ops import capture_layout, lane_control_layout
-from gemmule.hw.vector.round import RoundingShift, beyond, fits, limited
+from gemmule.hw.vector.round import RESULT_BITS, RoundingShift, beyond, fits, limited
 from gemmule.hw.vector.word import PLACE, WordLookup
 
 __all__ = ["STAGES", "VectorLane"]
@@ -22,8 +22,8 @@ STAGES = 11
 class VectorLane(wiring.Component):
     """Capture, three multipliers (33 x 18, 22 x 18, 16 x 16), two rounding shifters, write byte.
 
-    Latency: ``result`` is a register of stage 9 (late results: 12); the low plane of a result of 16 bits stands there
-    one stage earlier. Throughput: one pass a cycle. Rounding: half up, as in ``gemmule.numerics``.
+    Latency: ``result`` is there in stage 9 (late results: 12), the low plane of a result of 16 bits one stage earlier.
+    Throughput: one pass a cycle. Rounding: half up, as in ``gemmule.numerics``.
 
     | stage | register at its end |
     |---|---|
@@ -33,10 +33,10 @@ class VectorLane(wiring.Component):
     | 4 | ``score``: rounded, ReLU, saturated to 24 (32) bits; ABSMAX: magnitude - 1; the residual rounded |
     | 5 | sum with the residual, saturated; or times cosine, sine, gamma; or distance to the maximum |
     | 6 | limits; or sum of the pair, or plus beta; or mantissa of the exponential; or word of a table |
-    | 7 | second rounding; or ``power``; or byte of the table |
-    | 8 | ``result``; or ``second``: power times the row's multiplier, or I_GELU's product |
-    | 9 | ``value``: that rounded; or ``second``: rise times weight of the word table |
-    | 10 | ``late``: value delayed; or value: the interpolated word |
+    | 7 | shift of the second rounding; or ``power``; or byte of the table |
+    | 8 | ``result``: its sum, limited; or ``second``: power times the row's multiplier, or I_GELU's product |
+    | 9 | that shifted; or ``second``: rise times weight of the word table |
+    | 10 | ``late``: the rounded value; or the interpolated word shifted |
     | 11 | ``result`` |
 
     Registers that only some operations load are 0 from ``begin`` on, so that results are combined by OR.
@@ -74,6 +74,7 @@ class VectorLane(wiring.Component):
 
     def __init__(self, *, config: Config, odd: bool) -> None:
         self.config, self._odd = config, odd
+        self._far = Signal()  # the score of NORM_APPLY or ROPE has more than 16 bits
         super().__init__({
             "control": In(lane_control_layout()), "begin": In(1), "capture": In(capture_layout(config)),
             "r0": In(8), "r1": In(8), "acc": In(signed(32)),
@@ -119,10 +120,10 @@ class VectorLane(wiring.Component):
         with m.If(multiplies):
             m.d.sync += second.eq(product)
         m.d.comb += again.value.eq(Mux(from_second, second, total))
-        value, value7 = self._round_again(m, again, again_shift, words, passed)
-        self._write(m, value, value7, exponential)
+        value = self._round_again(m, again, again_shift, words, passed)
+        self._write(m, value, exponential)
         with m.If(self.begin):
-            m.d.sync += [register.eq(0) for register in (sine3, sine5, beta3, beta5, addend5, by_aux, passed, value)]
+            m.d.sync += [register.eq(0) for register in (sine3, sine5, beta3, beta5, addend5, by_aux, passed)]
         return m
 
     @property
@@ -236,7 +237,7 @@ class VectorLane(wiring.Component):
                         rounded)),
         ]
         with m.If(valid[4] & ~op.square):
-            m.d.sync += self.score.eq(kept)
+            m.d.sync += [self.score.eq(kept), self._far.eq(first.over | ~fits(first.floor, first.half, 16))]
             with m.If(op.relu & first.sign):
                 m.d.sync += self.score.eq(0)
         m.submodules.second_round = again = RoundingShift(38)
@@ -257,8 +258,8 @@ class VectorLane(wiring.Component):
         with m.If(valid[5] & ~op.exp & ~op.square):
             m.d.sync += word16.eq(x)
         sign = self.score[-1]
-        m.d.comb += self.x.eq(Mux(  # what is multiplied has no residual: the adder need not come first
-            beyond(self.score[15:31], sign), Cat((~sign).replicate(15), sign), self.score))
+        # What is multiplied has no residual: the adder need not come first.
+        m.d.comb += self.x.eq(Mux(self._far, Cat((~sign).replicate(15), sign), self.score))
         with m.If(valid[5] & (op.norm | op.rotate)):
             m.d.sync += by_aux.eq(self.x * aux5)
         return word16, by_aux, narrow
@@ -312,45 +313,53 @@ class VectorLane(wiring.Component):
         return exponential, gelu
 
     def _round_again(self, m: Module, again: RoundingShift, again_shift: Signal, words: WordLookup,
-                     passed: Signal) -> tuple[Signal, Signal]:
+                     passed: Signal) -> Signal:
         """Stage 4: the residual. Stage 7 (late results: 9, 10): second rounding, of an interpolation with its word.
 
-        A residual's rows stand in stages 4 and 7 in different cycles: they are an odd number apart. The register, and
-        what it is loaded with.
+        A residual's rows stand in stages 4 and 7 in different cycles: they are an odd number apart.
         """
         op, valid = self.control, self._valid
-        value, value7, of7, over7 = Signal(16), Signal(16), again.result, Signal()
-        fit = [fits(again.floor, again.half, bits) for bits in (8, 9, 16, 17)]
+        value, of8, over8 = Signal(16), Signal(signed(RESULT_BITS)), Signal()
+        floor, half = Signal.like(again.floor), Signal()
+        over, sign = Signal(), Signal()
+        base, whole = Signal.like(words.base), Signal.like(passed)
+        looked, byte = Signal(), Signal(8)
+        fit = [fits(floor, half, bits) for bits in (8, 9, 16, 17)]
         m.d.comb += [
-            again.shift.eq(again_shift),
-            again.add.eq(Cat(1, words.base).as_signed()),
-            # An interpolated word lies between two others. Weights have no sign bit.
-            over7.eq(again.over | ~(op.interpolate | Mux(
+            again.shift.eq(again_shift), again.add.eq(1),
+            # The next stage adds and limits. An interpolated word lies between two others. Weights have no sign bit.
+            of8.eq((Cat(half, floor).as_signed() + Cat(1, base).as_signed()) >> 1),
+            over8.eq(over | ~(op.interpolate | Mux(
                 op.wide, Mux(op.weigh, fit[3], fit[2]), Mux(op.weigh, fit[1], fit[0])))),
-            value7.eq(passed | Mux(over7, Cat(
-                (~again.sign).replicate(7), again.sign ^ (op.wide | op.weigh), (~again.sign).replicate(7),
-                again.sign ^ op.weigh), of7)),
+            value.eq(whole | Mux(over8, Cat(
+                (~sign).replicate(7), sign ^ (op.wide | op.weigh), (~sign).replicate(7), sign ^ op.weigh), of8)),
         ]
+        with m.If(looked):
+            m.d.comb += value[:8].eq(byte)
         with m.If(Mux(op.late, (valid[9] & ~op.interpolate) | (valid[10] & op.interpolate), valid[7])):
-            m.d.sync += value.eq(value7)
-            with m.If(op.lookup):
-                m.d.sync += value[:8].eq(words.byte)
-        return value, value7
+            m.d.sync += [
+                floor.eq(again.floor), half.eq(again.half), over.eq(again.over), sign.eq(again.sign),
+                base.eq(words.base), whole.eq(passed), looked.eq(op.lookup), byte.eq(words.byte),
+            ]
+        with m.If(self.begin):
+            m.d.sync += [register.eq(0) for register in (floor, half, over, base, whole, looked)]
+        return value
 
-    def _write(self, m: Module, value: Signal, value7: Signal, exponential: Exponential) -> None:
+    def _write(self, m: Module, value: Signal, exponential: Exponential) -> None:
         """Stages 8 and 11: write register; the low plane of a result of 16 bits goes one cycle earlier."""
         op, valid, visible = self.control, self._valid, self._visible
         early, late, held, delayed, seen = Signal(), Signal(8), Signal(8), Signal(), Signal()
+        passes, kept = Signal(), Signal(8)  # the result is what ``value`` was loaded with; another one
         writes = early | Mux(op.late, valid[11], valid[8])
         m.d.comb += [
             delayed.eq(op.weigh | op.gelu),
             early.eq(op.wide & Mux(op.late, valid[10], valid[7])),
             held.eq(Mux(op.wide, value[8:], value[:8])),
             seen.eq(Mux(op.late, Mux(early, visible[10], visible[11]), Mux(early, visible[7], visible[8]))),
+            self.result.eq(Mux(passes, value[:8], kept)),
         ]
-        m.d.sync += late.eq(held)
+        m.d.sync += [late.eq(held), passes.eq(early & ~delayed & seen)]
         with m.If(writes):
-            m.d.sync += self.result.eq(Mux(
-                early, Mux(delayed, value[:8], value7[:8]), Mux(delayed, late, held | exponential.weight)))
+            m.d.sync += kept.eq(Mux(early, value[:8], Mux(delayed, late, held | exponential.weight)))
         with m.If(writes & ~seen):
-            m.d.sync += self.result.eq(0)
+            m.d.sync += kept.eq(0)

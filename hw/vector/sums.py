@@ -50,20 +50,28 @@ def saturated(value: Value, bits: int) -> Value:
     return Mux(fits, value[:bits], Cat((~sign).replicate(bits - 1), sign)).as_signed()
 
 
-def normalized(m: Module, value: Signal, pairs: Value) -> tuple[Value, Value]:
-    """``value`` (64 bits) moved left until its top bit is set, or with ``pairs`` by an even distance until one of
-    the top two is; and how far (all ones for 0)."""
+def by_bytes(m: Module, value: Value) -> tuple[Value, Value]:
+    """``value`` (64 bits) moved left by whole bytes until its top one is not 0; and by how many (all ones for 0)."""
     used: Value = Cat(value.word_select(i, 8).any() for i in range(8))
     far: list[Signal] = []
-    for step in (32, 16, 8, 4, 2, 1):
+    for step in (32, 16, 8):  # bytes with a bit, so that no level waits for the one before
         none, moved = Signal(name=f"none_{step}"), Signal(len(value), name=f"moved_{step}")
-        if step >= 8:  # bytes with a bit, so that no level waits for the one before
-            upper, lower = used[len(used) // 2:], used[:len(used) // 2]
-            m.d.comb += none.eq(~upper.any())
-            used = Mux(none, lower, upper)
-        else:
-            m.d.comb += none.eq(~value[-step:].any() & (~pairs if step == 1 else 1))
-        m.d.comb += moved.eq(Mux(none, value << step, value))
+        upper, lower = used[len(used) // 2:], used[:len(used) // 2]
+        m.d.comb += [none.eq(~upper.any()), moved.eq(Mux(none, value << step, value))]
+        used = Mux(none, lower, upper)
+        value, far = moved, [none, *far]
+    return value, Cat(far)
+
+
+def by_bits(m: Module, value: Value, pairs: Value) -> tuple[Value, Value]:
+    """``value`` moved left until its top bit is set, up to 7 places, or with ``pairs`` by an even number until one of
+    the top two is; and how far."""
+    far: list[Signal] = []
+    for step in (4, 2, 1):
+        none, moved = Signal(name=f"none_{step}"), Signal(len(value), name=f"moved_{step}")
+        m.d.comb += [
+            none.eq(~value[-step:].any() & (~pairs if step == 1 else 1)), moved.eq(Mux(none, value << step, value)),
+        ]
         value, far = moved, [none, *far]
     return value, Cat(far)
 
@@ -126,18 +134,21 @@ class VectorSums(wiring.Component):
             m.d.sync += total.eq(plus(Mux(first, start, total), group, first & carry))
         v = self._variance(m, norm, traits, total)
 
-        # Stage 10 (ROUND: 12): shift left until the top bit (NORM_STAT: of the top pair of bits) is set.
-        # Only one of the sources is not 0.
+        # Stages 10 and 11 (ROUND: 12 and 13): shift left until the top bit (NORM_STAT: of the top pair of bits) is set,
+        # first by bytes, then by bits. Only one of the sources is not 0.
         whole, waiting, take, stored = Signal(V_BITS), Signal(waiting_layout()), Signal(), Signal(
             token_layout(self.config))
+        upper, octets = Signal(NORM_BITS + 7), Signal(3)
         m.d.comb += whole.eq(v | ((total[:SUM_BITS] & (~norm).replicate(SUM_BITS)) | largest) << V_BITS - NORM_BITS)
-        moved, far = normalized(m, whole, norm)
+        coarse, octets_far = by_bytes(m, whole)
         with m.If(take):
-            m.d.sync += [
-                waiting.norm.eq(moved[-NORM_BITS:]),
-                waiting.code.eq(Mux(
-                    norm | moved[-1], Mux(norm, 16, NORM_BITS) - Mux(norm, far >> 1, far), 0)),
-            ]
+            m.d.sync += [upper.eq(coarse[-len(upper):]), octets.eq(octets_far)]
+        moved, places = by_bits(m, upper, norm)
+        far = Cat(places, octets)
+        m.d.comb += [
+            waiting.norm.eq(moved[-NORM_BITS:]),
+            waiting.code.eq(Mux(norm | moved[-1], Mux(norm, 16, NORM_BITS) - Mux(norm, far >> 1, far), 0)),
+        ]
         m.d.comb += [take.eq(token[10].valid), stored.eq(token[11])]
         if self.config.comparison_modes:
             later = [Signal(token_layout(self.config), name=f"later_{k}") for k in range(12, 14)]

@@ -259,8 +259,9 @@ def simulate(config: Config, commands: list[dict[str, int]], earliest: list[int]
                     getattr(trace, name).append(cycle)
             fetched = number = 0  # data stand for one cycle only
             if ctx.get(dut.list.en):
-                trace.entries.append(ctx.get(dut.list.entry))
-                number = LIST[trace.entries[-1]]
+                number = LIST[entry := ctx.get(dut.list.entry)]
+                if ctx.get(dut.control.start) or not ctx.get(dut.control.ready):  # else it waits for a start
+                    trace.entries.append(entry)
             if ctx.get(dut.acc_read.en):
                 row = ctx.get(dut.acc_read.row)
                 trace.reads.append((cycle, row))

@@ -70,9 +70,9 @@ def test_random(name: str) -> None:
 
     async def tick(ctx) -> None:
         """One cycle; the list's answer stands for one cycle."""
-        _, _, en, entry = await ctx.tick().sample(dut.list.en, dut.list.entry)
+        _, _, en, entry, used = await ctx.tick().sample(dut.list.en, dut.list.entry, dut.active | dut.start)
         ctx.set(dut.list.data, LIST[entry] if en else 0xA5A5)
-        reads.extend([entry] if en else [])
+        reads.extend([entry] if en and used else [])
 
     async def bench(ctx) -> None:
         for _ in range(60):

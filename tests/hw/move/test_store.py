@@ -227,8 +227,9 @@ def simulate(config: Config, commands: list[dict[str, int]], earliest: list[int]
             answers = {}
             number = 0
             if ctx.get(dut.list.en):
-                trace.entries.append(ctx.get(dut.list.entry))
-                number = LIST[trace.entries[-1]]
+                number = LIST[entry := ctx.get(dut.list.entry)]
+                if ctx.get(dut.control.start) or not ctx.get(dut.control.ready):  # else it waits for a start
+                    trace.entries.append(entry)
             for port, memory in ((dut.spm, spm), (dut.acc, acc)):
                 answers[port] = 0
                 if ctx.get(port.en):
