@@ -149,6 +149,17 @@ def test_the_search_takes_the_layer_that_changes_least(tmp_path: Path, monkeypat
     assert json.loads(path.read_text(encoding="utf-8"))["skipped"] == [2]
 
 
+def test_the_search_for_a_batch() -> None:
+    """The same layers as of one text; costs are those of the batch's passes."""
+    config, texts = load_config("edge"), [[3, 1, 4, 1, 5, 9, 2, 6]]
+    first = [next(trials(Placed(network(), compile_network(network(), config, rows=4, batch=batch, tokens=True,
+                                                           general=True), np.zeros(1, dtype=np.uint8)), texts))
+             for batch in (1, 2)]
+    assert first[0].skipped == first[1].skipped
+    assert first[0].agreement == first[1].agreement
+    assert 0 < first[1].cost < 1.3
+
+
 def test_many_layers_are_searched_in_so_many_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     """All once, then the best of them alone; progress counts each. With more passes all are tried in every step."""
     sizes = replace(SIZES, layers=9, hidden=24, inner=24, head_dim=8)

@@ -155,10 +155,12 @@ def _speedup(agreement: float, cost: float, drafts: int) -> float:
 
 
 def _cycles(placed: Placed, config: Config, text: Sequence[int], ranges: Sequence[tuple[int, int]] | None) -> int:
-    """Of a pass over one row behind a text, host included; ``ranges`` of layers, None: all, by the plain program."""
+    """Of a pass over one row behind a text, or behind each of a batch, host included; ``ranges`` of layers, None: all,
+    by the plain program.
+    """
     model = InterpretedModel(TARGET, placed.network, placed.program, Simulator(config, dram_bytes=1),
                              narrow=placed.narrow)
-    at = model.first + len(text) - 1
-    found = model.launched(Rows.chain([text[-1]], at), Want(last=1), np.ones(1, dtype=bool), [at],
-                           tuple(ranges) if ranges else ((0, placed.network.graph.layers),))
+    each = [model.first + len(text) - 1] * placed.program.batch
+    found = model.launched(Rows.ragged([[text[-1]]] * len(each), each), Want(last=1), np.ones(len(each), dtype=bool),
+                           each, tuple(ranges) if ranges else ((0, placed.network.graph.layers),))
     return sum(int(result.cycles) + config.host.launch_cycles for result in found)
