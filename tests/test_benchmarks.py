@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gemmule.sw.decoding.methods import METHODS
 from gemmule.sw.prompts.choose import load
 from gemmule.sw.reports.markdown import fill
 
@@ -247,3 +248,17 @@ def test_free_rows_are_those_of_the_page(monkeypatch: pytest.MonkeyPatch) -> Non
     text = PAGE.read_text()
     for marker, content in PARTS.items():
         assert fill(text, marker, content()) == text, f"{marker}: run python -m benchmarks.free_rows --page"
+
+
+def test_tables_of_all_methods_are_those_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every method that a model has has a row; each text is that of `ar`."""
+    monkeypatch.syspath_prepend(ROOT)
+    from benchmarks.all_methods_page import PAGE, PARTS, RESULTS
+
+    for name, most in (("bench_all_default", {"parallel", "joined"}), ("bench_all_smollm2", {"draft", "draft-tree"})):
+        rows = json.loads((RESULTS / f"{name}.json").read_text())["rows"]
+        assert {*METHODS} - {row["method"] for row in rows} <= most
+        assert all(row["equal_to_ar"] == row["prompts"] for row in rows)
+    text = PAGE.read_text()
+    for marker, content in PARTS.items():
+        assert fill(text, marker, content()) == text, f"{marker}: run python -m benchmarks.all_methods_page"
