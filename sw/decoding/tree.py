@@ -146,6 +146,10 @@ class Drafter(ABC):
         """Weights that the passes read, about, by which it drafts so many tokens; 0: it runs none."""
         return 0
 
+    def extra_rows(self) -> int:
+        """Extra rows that a step's tree has at most."""
+        return 0
+
     def observe(self, out: Forward, path: list[int], new: list[int]) -> None:
         """The accepted node path and the committed tokens of the step, up to a stop.
 

@@ -63,8 +63,10 @@ class Steps:
         self.rows, self.parameters, self.step, self.places, self.prefix = rows, parameters, step, places, prefix
         self.together, self.shared = together, shared
         self.account = Account(ledger, target, lambda cached: self._one_pass(1, cached, want), places, step)
-        self.overhead, self.extra = OVERHEAD, 0.0
-        """Cycles of drafting over those that its weights let expect; of rows beside the candidates, the last time."""
+        self.overhead = OVERHEAD
+        """Cycles of drafting over those that its weights let expect."""
+        self.extra: float | None = None
+        """Cycles of rows beside the candidates, the last time; None: there were none yet."""
         self.want: Want | None = None
         self.underway = self._chosen = False
         self._texts: list[Adaptive] = []
@@ -199,6 +201,12 @@ class Steps:
         weights = max(text.inner.drafting(count) for text in self._came)
         return self.overhead * weights / self.parameters * self._pass(1, self.plain_want)
 
+    def _beside(self, want: Want) -> float:
+        """Cycles of rows beside the candidates: as the last time, or before that of as many as there may be."""
+        if self.extra is None and (rows := max(text.inner.extra_rows() for text in self._came)):
+            return self._pass(1 + rows, want) - self._pass(1, want)
+        return self.extra or 0.0
+
     def _one(self) -> float:
         """Cycles of an autoregressive step of all texts that came."""
         return self._pass(1, self.plain_want) + len(self._came) * self.step
@@ -230,7 +238,7 @@ class Steps:
         joined, most = self._joined(came), max(text.budget for text in came)
         for text in came:
             text.count = text.budget
-        if joined != self.plain_want or self.extra or any(text.inner.drafting(text.budget) for text in came):
+        if joined != self.plain_want or self._beside(joined) or any(text.inner.drafting(text.budget) for text in came):
             best = self._best_count(most, joined)
             for text in came:
                 text.count = min(text.count, best)
@@ -254,7 +262,7 @@ class Steps:
         drafting = [text for text in self._came if text.count]
         if not drafting:
             return 0
-        plain, worth = self._pass(1, self.plain_want), self._worth()
+        plain, worth, beside = self._pass(1, self.plain_want), self._worth(), self._beside(joined)
         expected = [text.won.expected()[:text.count + 1] for text in drafting]
         gains = [0.0]
         """By candidates: tokens beyond those that the cycles for them would give otherwise."""
@@ -262,7 +270,7 @@ class Steps:
         """How often all is lost; 0 where it is weighed token by token."""
         for count in range(1, most + 1):
             rows = self._widths(count + 1, joined)[-1]
-            more = self._foreseen_drafting(count) + self._pass(rows, joined) + self.extra - plain
+            more = self._foreseen_drafting(count) + self._pass(rows, joined) + beside - plain
             if more > spare or (count > 1 and missed * more > spare * RISK):
                 break
             gains.append(sum(one[min(count, len(one) - 1)] for one in expected) - worth * more)

@@ -58,6 +58,9 @@ class Lookahead(Drafter):
         known.append(found)
         del known[:-self.guesses]
 
+    def extra_rows(self) -> int:
+        return self.window * (self.ngram - 1)
+
     def propose(self, ids: list[int], budget: int) -> Tree:
         tokens, parent = self._guessed(ids[-1], budget)
         extra = self._window(len(tokens))
