@@ -250,6 +250,19 @@ def test_free_rows_are_those_of_the_page(monkeypatch: pytest.MonkeyPatch) -> Non
         assert fill(text, marker, content()) == text, f"{marker}: run python -m benchmarks.free_rows --page"
 
 
+def test_adaptive_page_tells_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT)
+    from benchmarks.adaptive_page import PAGE, PARTS, RESULTS
+
+    assert all(row["equal"] for row in json.loads((RESULTS / "batches.json").read_text())["texts"])
+    found = json.loads((RESULTS / "never_slower.json").read_text())
+    assert all(row["equal"] for part in ("alone", "together") for row in found[part])
+    assert {row["method"] for row in found["alone"]} | {*found["left_out"]} == {*METHODS} - {"ar"}
+    text = PAGE.read_text()
+    for marker, content in PARTS.items():
+        assert fill(text, marker, content()) == text, f"{marker}: run python -m benchmarks.adaptive_page"
+
+
 def test_tables_of_all_methods_are_those_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every method that a model has has a row; each text is that of `ar`."""
     monkeypatch.syspath_prepend(ROOT)

@@ -20,8 +20,8 @@ from gemmule.sw.reports.markdown import wrapped
 __all__ = ["method_page", "methods_page"]
 
 ROOT = Path(__file__).resolve().parents[2]
-RESULTS = ("bench_all_default", "bench_untrained_smollm2", "bench_retrieval_smollm2", "bench_int4_smollm2",
-           "bench_self_smollm2", "bench_parallel_smollm2")
+RESULTS = ("bench_all_default", "bench_all_smollm2", "bench_untrained_smollm2", "bench_retrieval_smollm2",
+           "bench_int4_smollm2", "bench_self_smollm2", "bench_parallel_smollm2")
 """Files of ``gemmule bench --json``, in the order of rows; those that are there."""
 ROLE = re.compile(r":(?:mod|class|func|data):`([^`]+)`")
 """A name that a docstring refers to."""

@@ -213,28 +213,50 @@ def test_requests_that_arrive(cache: tuple[int, bool], method: str) -> None:
 
 
 def test_prompts_that_share_passes() -> None:
-    """As `ar` passes them: 7 cycles for two texts that enter together, whoever entered first here."""
+    """As `ar` passes them: 14 cycles for two texts that enter together, whoever entered first here."""
     ledger = Ledger(CONFIG)
     counted = Account(ledger, TARGET, lambda cached: 10.0, 2, 0)
-    first, second = counted.enter(0, 7), counted.enter(1, 5)
-    assert counted.coming == 7
+
+    def taken(cycles: int) -> None:
+        ledger.by_model[TARGET] = ledger.by_model.get(TARGET, 0) + cycles
+        ledger.device_cycles += cycles
+
+    taken(14)
+    first, second = counted.enter(0, 10), counted.enter(1, 28)
+    assert counted.coming == 14, "together, though 28 were expected"
+    assert (first.apart, second.apart) == (5, 14)
+    assert counted.drafting == 0
     for text in (first, second):
         counted.observe(text, 3, 2)
     counted.catch_up()
-    assert (counted.plain, counted.beside, counted.coming) == (20, 7, 0)
+    assert (counted.plain, counted.beside, counted.coming) == (20, 14, 0)
     first.over, counted.waiting = True, 2
     counted.catch_up()
     assert counted.lacks, "the first one has all of its tokens by `ar`, too"
+    taken(6)
     third = counted.enter(0, 6)
     counted.catch_up()
     assert not counted.lacks
-    assert (counted.beside, counted.coming) == (13, 0)
+    assert (counted.beside, counted.coming) == (20, 0)
     counted.observe(second, 5, 3)
+    taken(4)
     fourth = counted.enter(0, 4)
     counted.observe(fourth, 3, 3)
     third.over = second.over = True
     counted.catch_up()
-    assert (counted.plain, counted.beside, counted.coming) == (50, 17, 0)
+    assert (counted.plain, counted.beside, counted.coming) == (50, 24, 0)
+
+
+@pytest.mark.parametrize("method", ["lookahead", "pld"])
+def test_long_prompts_of_other_lengths(method: str) -> None:
+    """What they take together is less than the longest one lets expect: nobody may spend the rest."""
+    prompts = [(PROMPTS[number] * 9)[:length] for number, length in enumerate((70, 9, 20, 12))]
+    with Session(CONFIG, pair=PAIR, interpreted=True, batch=BATCH, rows=4) as made:
+        ledgers = [Ledger(CONFIG), Ledger(CONFIG)]
+        for name, ledger in zip(("ar", method), ledgers):
+            made.generate_batch(name, prompts, NEW, None if name == "ar" else 3, ledger=ledger, adaptive=name != "ar")
+        one = made.curve.of_batch(1, [made.target.first + 40] * BATCH) + BATCH * CONFIG.host.step_cycles
+    assert ledgers[1].cycles <= ledgers[0].cycles + LIMIT * max(ledgers[0].cycles, HORIZON * one)
 
 
 def test_places_of_texts() -> None:

@@ -27,6 +27,19 @@ HORIZON = 64
 """Tokens that a text is taken to have at least."""
 
 
+@dataclass
+class Passes:
+    """Those in which prompts went together.
+
+    Attributes:
+        cycles: that they took.
+        most: what the longest prompt lets expect.
+    """
+
+    cycles: float
+    most: float
+
+
 @dataclass(eq=False)
 class Text:
     """A text that is decoded, or a turn of it.
@@ -38,18 +51,25 @@ class Text:
         away: it left its place, and comes back.
         plain: tokens that autoregressive decoding has got.
         prompt: cycles in which the target passed its prompt; where several went together, of the first one.
-        shared: cycles of passes for such a prompt that it may share with those of others; 0: it is passed alone.
+        shared: cycles that its prompt lets expect where others share its passes; 0: it is passed alone.
+        passes: those passes.
         entered: whether autoregressive decoding has begun with it.
     """
 
     place: int
     prompt: float
     shared: float = 0.0
+    passes: Passes | None = None
     entered: bool = False
     cached: list[int] = field(default_factory=list)
     over: bool = False
     away: bool = False
     plain: int = 0
+
+    @property
+    def apart(self) -> float:
+        """Cycles of the passes that it shared, had no longer prompt gone in them, beside texts that have none yet."""
+        return self.shared * min(1.0, self.passes.cycles / self.passes.most) if self.passes else 0.0
 
     @property
     def done(self) -> bool:
@@ -74,7 +94,7 @@ def by_place(places: int, rows: Sequence[tuple[int, int]]) -> list[int | None]:
 def passed(texts: Sequence[Text]) -> float:
     """Cycles of the prompts of texts that get their places together."""
     alone = sum(text.prompt for text in texts if not text.shared)
-    return alone + max((text.shared for text in texts), default=0.0)
+    return alone + max((text.apart for text in texts), default=0.0)
 
 
 class Account:
@@ -95,6 +115,8 @@ class Account:
         self.lacks = False
         """Whether autoregressive decoding has a place for one that waits."""
         self._begun, self._mark = float(ledger.cycles), ledger.cycles_of(target)
+        self._passes: Passes | None = None
+        """The last ones in which prompts went."""
 
     def _since(self) -> int:
         """Cycles of the target since the last call."""
@@ -104,7 +126,7 @@ class Account:
     def enter(self, place: int, shared: float = 0.0) -> Text:
         """A text, whose prompt the target has just passed. Where no other is left, what was counted is forgotten.
 
-        ``shared``: cycles of passes for such a prompt that it may share with those of others; 0: it is passed alone.
+        ``shared``: cycles that its prompt lets expect where others share its passes; 0: it is passed alone.
         """
         prompt = self._since()
         self.waiting = max(0, self.waiting - 1)
@@ -112,7 +134,11 @@ class Account:
             self.catch_up()
         if all(text.done for text in self.texts):
             self._begun, self.plain, self.beside, self.tokens = self.ledger.cycles - prompt, 0.0, 0.0, 0
-        self.texts.append(text := Text(place, prompt, shared))
+        if shared and (prompt or self._passes is None):
+            self._passes = Passes(prompt, shared)
+        elif shared and self._passes:
+            self._passes.most = max(self._passes.most, shared)
+        self.texts.append(text := Text(place, prompt, shared, self._passes if shared else None))
         return text
 
     def observe(self, text: Text, cached: int, tokens: int, beside: Callable[[int], float] | None = None) -> None:
