@@ -84,7 +84,7 @@ def test_sources_that_leave_the_text_as_it_is_keep_the_simulator(tree: Path, tex
     assert verilog_path(TINY) == first
     assert len(texts) == 3
 
-    def compiled(sources, top, parameters, macros, flags, folder, log, *, waves, host):
+    def compiled(sources, top, parameters, macros, flags, folder, log, *, waves, host, gated):
         (folder / top).touch(0o777)
 
     monkeypatch.setattr("gemmule.sim.rtl.build.verilate", compiled)
