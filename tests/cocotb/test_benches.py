@@ -21,11 +21,16 @@ BENCHES = {
 """Unit of ``gemmule.hw.flow.verilog.UNITS`` and its bench, ``bench_<name>.py``."""
 
 
+LONGER = {"vector", "select", "dispatch"}
+"""Run by `make test-all`: further tests of these units are in tests/hw."""
+
+
 def built(name):
     return build_unit(name, load_config("tiny"), waves=bool(os.environ.get("GEMMULE_WAVES")))
 
 
-@pytest.mark.parametrize("name", BENCHES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long if name in LONGER else ())
+                                  for name in BENCHES])
 def test_bench(name, tmp_path):
     outcome = simulate(built(name), f"bench_{BENCHES[name]}", tmp_path)
     source = (Path(__file__).parent / f"bench_{BENCHES[name]}.py").read_text()

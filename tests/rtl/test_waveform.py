@@ -72,6 +72,7 @@ def test_a_file_without_names_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.rtl
+@pytest.mark.long
 def test_a_simulator_with_tracing_leaves_a_whole_file() -> None:
     """Around a stand-in for the device, which builds in seconds; with the device: tests/equivalence/test_cosim.py."""
     with RtlDevice(load_config("tiny"), verilog=Path(__file__).with_name("stub.sv"), waves=True) as rtl:

@@ -162,7 +162,7 @@ def test_prompts_that_go_alone_cost_more(session: Session, monkeypatch: pytest.M
 
 def test_long_answers_do_not_wait_for_all(session: Session) -> None:
     """Where passes of its own cost a prompt less than an empty place loses, a text enters."""
-    ledger, reference, steps = planted(session, (1.0, 0.0, 0.0, 0.0, 1.0, 1.0), lengths=(120,) * 6, shared=True)
+    ledger, reference, steps = planted(session, (1.0, 0.0, 0.0, 0.0, 1.0, 1.0), lengths=(72,) * 6, shared=True)
     assert ledger.cycles < 0.9 * reference.cycles
     for text in steps.account.texts:
         text.over = True

@@ -47,7 +47,7 @@ def session() -> Iterator[Session]:
         yield made
 
 
-@pytest.mark.parametrize("method", of_methods(WHOLE_PASSES))
+@pytest.mark.parametrize("method", of_methods(WHOLE_PASSES, ("draft", "pld")))
 def test_every_method_decodes_the_same_text(session: Session, method: str) -> None:
     for prompt, drafts in zip(_prompts(), (1, 8), strict=True):
         tokens = session.generate("ar", prompt, NEW).tokens
