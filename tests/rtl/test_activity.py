@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gemmule.config import load_config
 from gemmule.hw.flow import verilator
 from gemmule.hw.flow.verilog import folded
 from gemmule.sim.rtl.activity import emit, order
@@ -17,6 +18,8 @@ from gemmule.sim.rtl.activity.order import arrange
 from gemmule.sim.rtl.activity.parse import UnknownCodeError, parse
 from gemmule.sim.rtl.activity.rewrite import HEADER, rewrite
 from gemmule.sim.rtl.build import build, build_root
+from gemmule.sim.rtl.testbench import build_testbench
+from gemmule.sim.rtl.verilog import verilog_path
 
 from .test_build import with_library
 
@@ -121,6 +124,16 @@ def test_what_rests_changes_nothing_and_a_forgotten_register_shows(tmp_path, mon
     for made in build_root().glob("little-*"):
         shutil.rmtree(made)
     assert printed(tmp_path, gated=True) != expected
+
+
+@pytest.mark.rtl
+def test_the_device_is_in_groups():
+    """Code that is not understood is compiled as it is, and slower: of the device, nothing else would tell."""
+    config = load_config("tiny")
+    log = (build_testbench(config, verilog_path(config), dram_bytes=1).folder / "build.log").read_text()
+    found = re.search(r"^activity: (\d+) groups$", log, re.MULTILINE)
+    assert found, re.findall("^activity: .*$", log, re.MULTILINE)
+    assert int(found[1]) > 100
 
 
 def test_order_keeps_what_depends_on_each_other(tmp_path, monkeypatch):
