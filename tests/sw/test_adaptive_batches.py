@@ -25,6 +25,7 @@ from gemmule.sw.device.runtime import TARGET
 from gemmule.sw.models.pair import bundled_pair
 from gemmule.sw.serving.arrivals import Arrival
 from gemmule.sw.serving.serve import serve
+from gemmule.sw.step import Want
 from tests.thinned import some, thinned
 
 from .test_methods import CONFIG as EDGE
@@ -278,3 +279,36 @@ def test_places_of_texts() -> None:
     third.away = True
     counted.catch_up()
     assert counted.plain == 43 + 7 + 10 + 1, "one that has left is not waited for"
+
+
+class Flat:
+    """Passes of 100 cycles, over prompts of 10,000."""
+
+    def of(self, rows: int, cached: int, want: Want) -> float:
+        return 10_000.0 if want == Want(last=0) else 100.0
+
+    def of_batch(self, rows: int | Sequence[int], cached: Sequence[int], want: Want) -> float:
+        return self.of(1, 0, want)
+
+    def widths(self, want: Want) -> list[int]:
+        return [4]
+
+    def move(self, rows: int, cached: int) -> int:
+        return 0
+
+
+@pytest.mark.parametrize(("overhead", "asked"), [(1.0, True), (1.5, False)])
+def test_prompts_that_drafters_pass_together(overhead: float, asked: bool) -> None:
+    """A drafter of 1.2 % of the weights passes a prompt of 10,000 cycles: 120 of the 148 that may be lost, or 180."""
+    ledger = Ledger(CONFIG)
+    steps = Steps(Flat(), ledger, TARGET, want=GREEDY.want(), rows=4, parameters=1000, step=0, places=2, together=2,
+                  shared=100)
+    steps.overhead = overhead
+    texts = [Adaptive(Planted([5] * 9, 4, 1.0, 12, seed), steps, lambda place=seed: place) for seed in range(2)]  # type: ignore[misc]
+    ledger.by_model[TARGET] = ledger.device_cycles = 10_000
+    for text in texts:
+        text.begin([1, 2, 3, 4])
+        text.budget = 1
+        steps.come(text)
+    steps.count()
+    assert [text.asked for text in texts] == [asked] * 2

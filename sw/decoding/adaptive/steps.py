@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Protocol
 
-from gemmule.sw.decoding.adaptive.account import Account, by_place
+from gemmule.sw.decoding.adaptive.account import Account, by_place, passed
 from gemmule.sw.decoding.adaptive.candidates import Candidates
 from gemmule.sw.decoding.adaptive.paying import Terms
 
@@ -250,15 +250,7 @@ class Steps:
         """Candidates of a text that pay most where drafting costs something; texts whose drafters would pass a prompt
         that is longer than what may be lost draft nothing.
         """
-        spare = self._spare()
-        for text in self._came:
-            if text.first:
-                assert text.entry is not None
-                needed = text.entry.prompt * text.inner.drafting(1) / self.parameters
-                if needed >= spare:
-                    text.count = 0
-                else:
-                    spare -= needed
+        spare = self._spare() - self._prompts_drafted()
         drafting = [text for text in self._came if text.count]
         if not drafting:
             return 0
@@ -278,6 +270,24 @@ class Steps:
         if any(text.branches for text in drafting):  # a tree of more has less to do with one of few, and ends by itself
             return len(gains) - 1 if gains[-1] > 0 else 0
         return len(gains) - 1 if best and any(text.ends for text in drafting) else best
+
+    def _prompts_drafted(self) -> float:
+        """Cycles in which drafters will pass prompts of texts that came; those for which too few may be lost draft
+        nothing. Drafters share passes where the target did, and those take as much over their weights as drafting.
+        """
+        spare, taken = self._spare(), 0.0
+        first = [text for text in self._came if text.first]
+        sharing = [text for text in first if text.entry and text.entry.shared]
+        for texts in (sharing, *([text] for text in first if text not in sharing)):
+            weights = max((text.inner.drafting(1) for text in texts), default=0)
+            needed = (self.overhead if texts is sharing else 1.0) * weights / self.parameters * passed(
+                [text.entry for text in texts if text.entry])
+            if needed < spare - taken:
+                taken += needed
+            else:
+                for text in texts:
+                    text.count = 0
+        return taken
 
     def terms(self, count: int) -> Terms:
         """Of up to so many candidates of a text that ends its drafts itself."""
