@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from gemmule.compiler.errors import CheckError, CompileError
+from gemmule.compiler.features import check_features
 from gemmule.compiler.ir import Borrowed, Linear, Network, Pages
 from gemmule.compiler.kernels.attention.halves.packing import Packing
 from gemmule.compiler.kernels.attention.shared import CACHE
-from gemmule.compiler.kernels.attention.softmax import check_exponentials
 from gemmule.compiler.kernels.head.lent import LENT, Lender, Lent
-from gemmule.compiler.kernels.mlp import check_activations
 from gemmule.compiler.passes.entry import Entry
 from gemmule.compiler.passes.fit import run_fitting
 from gemmule.compiler.passes.map import Choice, DecoderMapping
@@ -88,8 +87,7 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
                            "that meet zeros: use the network without skipping zeros")
     if network.graph.encoder:
         raise CompileError("an encoder takes whole sequences and has no cache: compile it with `gemmule run model`")
-    check_exponentials(network.graph, config)
-    check_activations(network.graph, config)
+    check_features(network.graph, config, packed=bool(packed))
     context = min(network.graph.whole_positions, context or network.graph.positions)
     context = branches or context
     kind = (PagesProgram if pages else PackedProgram if packed else BranchesProgram if branches

@@ -157,6 +157,9 @@ class WeightFormat:
     def check(self, config: Config) -> None:
         if self.bits not in (4, 8):
             raise CompileError(f"weights must have 4 or 8 bits, not {self.bits}")
+        if self.bits == 4 and not config.int4:
+            raise CompileError(f"int4 weights need a device with int4, not {config.name}: use int8, or a configuration "
+                               "that has int4")
         tiles, rest = divmod(self.group, config.dim)
         if self.group and self.bits != 4:
             raise CompileError(

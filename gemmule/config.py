@@ -19,6 +19,7 @@ from .io.fields import first_problem
 from .io.reading import ReadError, named, shown
 from .io.yaml_file import read_yaml
 from .isa import COMMAND_BYTES, INDEX_BITS
+from .operations import FEATURES
 
 __all__ = ["Config", "ConfigError", "Dram", "Host", "PRESETS", "load_config"]
 
@@ -130,6 +131,12 @@ class Config(_Frozen):
     """Words of the parameter memory, 32 bits each, which PARAMS fills and SET reads."""
     comparison_modes: bool = True
     """I-BERT's i-exp, i-GELU and rounded mean, and Softermax's exponential, beside the device's own."""
+    output_stationary: bool = True
+    """The matrix unit's second dataflow."""
+    transposition: bool = True
+    """Operands of the matrix unit that lie transposed, such as the keys of an attention."""
+    int4: bool = True
+    """Weights of four bits, and their group scales."""
     address_bits: int = 32
     dram: Dram = Dram()
     host: Host = Host()
@@ -213,6 +220,21 @@ class Config(_Frozen):
         fields = self.model_dump(exclude={"name", "host", "dram"})
         text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
+
+    @property
+    def features(self) -> frozenset[str]:
+        """Those of :data:`gemmule.operations.FEATURES` that the device has."""
+        return frozenset(name for name in FEATURES if getattr(self, name))
+
+    @property
+    def wide_indices(self) -> bool:
+        """Whether an index has the most bits."""
+        return self.index_bits == max(INDEX_BITS)
+
+    @property
+    def feature_bits(self) -> int:
+        """:attr:`features` as bits, by the order of :data:`gemmule.operations.FEATURES`."""
+        return sum((name in self.features) << bit for bit, name in enumerate(FEATURES))
 
     @property
     def lanes(self) -> int:

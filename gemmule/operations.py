@@ -6,16 +6,17 @@ each group of operations has its own enumeration. :data:`OPERATIONS` states whic
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
+from typing import Any
 
 __all__ = [
-    "COMPARISON_OPS", "CONTROL", "EXCLUSIVE_LOADS", "EXPONENTIALS", "ISSUE_PRIORITY", "OPERATIONS", "SOFTMAX_OPS",
+    "CONTROL", "EXCLUSIVE_LOADS", "EXPONENTIALS", "FEATURES", "ISSUE_PRIORITY", "OPERATIONS", "SOFTMAX_OPS",
     "AddFlag", "ArgmaxFlag", "COp", "ColumnFlag", "CommitFlag", "CompareFlag", "FrontEnd", "ImportanceFlag", "KeysFlag",
     "ListFlag", "MatrixFlag", "MoveFlag", "NormFlag", "Operation", "ProductFlag", "RequantFlag", "SOp", "SoftmaxFlag",
-    "Source", "Target", "TopKFlag", "Unit", "VOp", "field_name", "flag_name", "is_comparison", "is_wide", "legal_flags",
+    "Source", "Target", "TopKFlag", "Unit", "VOp", "field_name", "flag_name", "legal_flags", "needs",
 ]
 
 
@@ -96,9 +97,9 @@ class VOp(IntEnum):
     I_GELU = 13
 
 
+FEATURES = ("comparison_modes", "wide_indices", "output_stationary", "transposition", "int4")
+"""What a device may lack, see :attr:`gemmule.config.Config.features`."""
 SOFTMAX_OPS = (VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM)
-COMPARISON_OPS = (VOp.I_GELU,)
-"""Operations that only a device with ``comparison_modes`` has."""
 EXPONENTIALS = ("table", "i_exp", "softermax")
 """Exponentials of SOFTMAX_EXP and SOFTMAX_NORM, by ``period``; those from 1 on are comparison modes."""
 
@@ -263,10 +264,10 @@ class Operation:
     """Pairs of flags that exclude each other."""
     needed: Pairs = ()
     """Pairs of flags; the first needs the second."""
-    comparison: tuple[IntEnum, ...] = ()
-    """Flags that only a device with ``comparison_modes`` has."""
-    wide: tuple[IntEnum, ...] = ()
-    """Flags that only a device with ``index_bits`` of 18 has."""
+    feature: str = ""
+    """Of :data:`FEATURES`, the one that a device must have for the operation."""
+    features: Mapping[IntEnum, str] = field(default_factory=dict)
+    """The same of its flags."""
 
     @property
     def label(self) -> str:
@@ -278,15 +279,9 @@ class Operation:
         """The bits of all flags."""
         return _bits(*self.flags)
 
-    @cached_property
-    def compares(self) -> int:
-        """The bits of :attr:`comparison`."""
-        return _bits(*self.comparison)
-
-    @cached_property
-    def widens(self) -> int:
-        """The bits of :attr:`wide`."""
-        return _bits(*self.wide)
+    def needs(self, flags: int) -> frozenset[str]:
+        """Features that a device must have for the operation with these flags."""
+        return frozenset({self.feature} - {""} | {name for flag, name in self.features.items() if flags >> flag & 1})
 
     def legal(self, flags: int) -> bool:
         """Whether the operation allows these flags in this combination."""
@@ -306,14 +301,12 @@ def _bits(*flags: int) -> int:
     return sum(1 << flag for flag in set(flags))
 
 
-def _vector(op: VOp, *flags: IntEnum, excluded: Pairs = (), needed: Pairs = (),
-            comparison: tuple[IntEnum, ...] = ()) -> Operation:
-    return Operation(unit=Unit.VECTOR, number=op, name=op.name.lower(), flags=flags, excluded=excluded, needed=needed,
-                     comparison=comparison)
+def _vector(op: VOp, *flags: IntEnum, **more: Any) -> Operation:
+    return Operation(unit=Unit.VECTOR, number=op, name=op.name.lower(), flags=flags, **more)
 
 
-def _select(op: SOp, *flags: IntEnum, excluded: Pairs = (), wide: tuple[IntEnum, ...] = ()) -> Operation:
-    return Operation(unit=Unit.SELECT, number=op, name=op.name.lower(), flags=flags, excluded=excluded, wide=wide)
+def _select(op: SOp, *flags: IntEnum, **more: Any) -> Operation:
+    return Operation(unit=Unit.SELECT, number=op, name=op.name.lower(), flags=flags, **more)
 
 
 _M, _X, _N, _S = MoveFlag, MatrixFlag, NormFlag, SoftmaxFlag
@@ -328,11 +321,14 @@ _EVERY = (
                         *((_X.REUSE, other) for other in (
                             _X.B_TRANSPOSED, _X.A_TRANSPOSED, _X.B_INT4, _X.GROUP_SCALES)),
                         (_X.GROUP_SCALES, _X.B_TRANSPOSED)),
-              needed=((_X.GROUP_SCALES, _X.B_INT4),)),
+              needed=((_X.GROUP_SCALES, _X.B_INT4),),
+              features={_X.OUTPUT_STATIONARY: "output_stationary", _X.A_TRANSPOSED: "transposition",
+                        _X.B_TRANSPOSED: "transposition", _X.B_INT4: "int4"}),
     _vector(VOp.REQUANT, *RequantFlag),
     _vector(VOp.PRODUCT, *ProductFlag),
     _vector(VOp.ROPE, *ColumnFlag),
-    _vector(VOp.NORM_STAT, _N.MEAN, _N.ROUND, needed=((_N.ROUND, _N.MEAN),), comparison=(_N.ROUND,)),
+    _vector(VOp.NORM_STAT, _N.MEAN, _N.ROUND, needed=((_N.ROUND, _N.MEAN),),
+            features={_N.ROUND: "comparison_modes"}),
     _vector(VOp.NORM_APPLY, _N.MEAN, _N.WIDE, _N.BIAS),
     _vector(VOp.SOFTMAX_MAX, _S.TREE, _S.CONTINUE, _S.ONLINE, _S.CAUSAL, excluded=_MASKS),
     _vector(VOp.SOFTMAX_EXP, _S.TREE, _S.CONTINUE, _S.WIDE, _S.MORE, _S.ONLINE, _S.CAUSAL, excluded=_MASKS),
@@ -342,7 +338,7 @@ _EVERY = (
     _vector(VOp.ABSMAX),
     _vector(VOp.WORD_TABLE),
     _vector(VOp.RESCALE),
-    _vector(VOp.I_GELU, *ColumnFlag),
+    _vector(VOp.I_GELU, *ColumnFlag, feature="comparison_modes"),
     _select(SOp.ARGMAX, *ArgmaxFlag),
     _select(SOp.KEYS, *KeysFlag),
     _select(SOp.TOP_K, *TopKFlag, excluded=((TopKFlag.NONZERO, TopKFlag.KEEP),)),
@@ -350,8 +346,8 @@ _EVERY = (
     _select(SOp.COMMIT, *CommitFlag, excluded=(
         (CommitFlag.FROM_KEYS, CommitFlag.DISCARD), (CommitFlag.FROM_KEYS, CommitFlag.CLEAR))),
     _select(SOp.COMPARE, *CompareFlag),
-    _select(SOp.LIST_LOAD, *ListFlag, wide=(ListFlag.HIGH,)),
-    _select(SOp.LIST_STORE, *ListFlag, wide=(ListFlag.HIGH,)),
+    _select(SOp.LIST_LOAD, *ListFlag, features={ListFlag.HIGH: "wide_indices"}),
+    _select(SOp.LIST_STORE, *ListFlag, features={ListFlag.HIGH: "wide_indices"}),
     _select(SOp.PACK),
 )
 OPERATIONS: dict[tuple[int, int], Operation] = {(op.unit, op.number): op for op in _EVERY}
@@ -363,16 +359,9 @@ def legal_flags(unit: int, op: int, flags: int) -> bool:
     return (unit, op) in OPERATIONS and OPERATIONS[unit, op].legal(flags)
 
 
-def is_comparison(op: int, flags: int) -> bool:
-    """Whether a vector command needs a device with ``comparison_modes``, whatever its ``period``."""
-    known = OPERATIONS.get((Unit.VECTOR, op))
-    return op in COMPARISON_OPS or (known is not None and bool(flags & known.compares))
-
-
-def is_wide(unit: int, op: int, flags: int) -> bool:
-    """Whether a command needs a device with ``index_bits`` of 18 by its flags."""
-    known = OPERATIONS.get((unit, op))
-    return known is not None and bool(flags & known.widens)
+def needs(unit: int, op: int, flags: int) -> frozenset[str]:
+    """Of :data:`FEATURES`, those that a device must have for a command, by its header alone."""
+    return OPERATIONS[unit, op].needs(flags) if (unit, op) in OPERATIONS else frozenset()
 
 
 _FIELD_NAMES: dict[tuple[int, int], dict[str, str]] = {

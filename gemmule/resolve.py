@@ -10,11 +10,12 @@ from __future__ import annotations
 import numpy as np
 
 from .config import Config
-from .isa import BODY, COMMAND_BYTES, INDEX_BITS, MAX_LENGTH, NUM_LENGTHS, TABLE_FIELDS, Dyn, IsaError, Unit
+from .isa import BODY, COMMAND_BYTES, MAX_LENGTH, NUM_LENGTHS, TABLE_FIELDS, Dyn, IsaError, Unit
 from .numerics import BYTE_TABLE_ENTRIES, WORD_TABLE_ENTRIES
 from .operands import CLASS_OF, CLASSES, STREAM_UNIT, STREAMS, Class, Memory
 from .operations import (
     EXPONENTIALS,
+    FEATURES,
     KeysFlag,
     MatrixFlag,
     MoveFlag,
@@ -22,8 +23,7 @@ from .operations import (
     SoftmaxFlag,
     SOp,
     VOp,
-    is_comparison,
-    is_wide,
+    needs,
 )
 from .terms import OUT, OUT_FIELDS, Term, fill_terms
 
@@ -75,9 +75,11 @@ _ARGMAX, _KEYS, _TOP_K, _IMPORTANCE, _COMPARE, _PACK = (
     int(op) for op in (SOp.ARGMAX, SOp.KEYS, SOp.TOP_K, SOp.IMPORTANCE, SOp.COMPARE, SOp.PACK))
 _BYTE_ENTRIES, _WORD_ENTRIES = BYTE_TABLE_ENTRIES, WORD_TABLE_ENTRIES
 _MAX_LENGTH, _FIRST_BITS = MAX_LENGTH, dict(BODY[Unit.SELECT])["first"]
-_EXPONENTIALS, _MOST_INDEX_BITS = len(EXPONENTIALS), max(INDEX_BITS)
-_COMPARES = np.array([[is_comparison(op, flags) for flags in range(256)] for op in range(32)])
-_WIDE = np.array([[is_wide(Unit.SELECT, op, flags) for flags in range(256)] for op in range(32)])
+_EXPONENTIALS = len(EXPONENTIALS)
+_COMPARISON = 1 << FEATURES.index("comparison_modes")
+_NEEDS = np.array([[[sum(1 << FEATURES.index(name) for name in needs(unit, op, flags)) for flags in range(256)]
+                    for op in range(32)] for unit in Unit])
+"""Features that a command needs, as bits, by unit, operation and flags."""
 
 _SIZES = {
     Memory.SPM: "spm_rows", Memory.ACC: "acc_rows", Memory.LIST: "list_entries", Memory.KEYS: "select_keys",
@@ -86,10 +88,10 @@ _SIZES = {
 }
 """Places of a memory by the configuration's field; the others hold all that a command can name."""
 CONFIG = {name: i for i, name in enumerate((
-    "dim", "spm_banks", "acc_banks", "preload", "bus_bytes", "stat_rows", "comparison_modes", "address_bits",
+    "dim", "spm_banks", "acc_banks", "preload", "bus_bytes", "stat_rows", "feature_bits", "address_bits",
     "index_bits", "parameter_words", "fetch_queue"))}
 """Configuration values of :func:`config_vector`, by place."""
-_DIM, _SPM_BANKS, _ACC_BANKS, _PRELOAD, _BUS, _STAT_ROWS, _MODES, _ADDRESS_BITS, _INDEX_BITS, _, _ = CONFIG.values()
+_DIM, _SPM_BANKS, _ACC_BANKS, _PRELOAD, _BUS, _STAT_ROWS, _FEATURES, _ADDRESS_BITS, _INDEX_BITS, _, _ = CONFIG.values()
 _SIZE = len(CONFIG)
 
 
@@ -136,18 +138,15 @@ def _length(row, at, lengths):  # type: ignore[no-untyped-def]
     return min(max(_register(row[at], lengths) - row[at + 1], 0), row[at + 2])
 
 
-def _comparison(op, flags, period):  # type: ignore[no-untyped-def]
-    """0: any device has the vector operation; 1: one with comparison modes; 2: none has this exponential."""
-    if op in (_SOFTMAX_EXP, _SOFTMAX_NORM):
-        return min(period, 1) if period < _EXPONENTIALS else 2
-    return 1 if _COMPARES[op, flags] else 0
-
-
-def _too_wide(unit, op, flags, row, cfg):  # type: ignore[no-untyped-def]
-    """Whether the command needs more bits of an index than the device has."""
+def _lacks(unit, op, flags, row, cfg):  # type: ignore[no-untyped-def]
+    """Whether the device lacks a feature of the command, its exponential, or bits of its largest index."""
+    if _NEEDS[unit, op, flags] & ~cfg[_FEATURES]:
+        return True
     if unit <= _STORE:
         return flags & _INDEXED != 0 and row[_F_LAST_INDEX] >> cfg[_INDEX_BITS] != 0
-    return unit == _SELECT and _WIDE[op, flags] and cfg[_INDEX_BITS] < _MOST_INDEX_BITS
+    if unit == _VECTOR and op in (_SOFTMAX_EXP, _SOFTMAX_NORM):
+        return row[_F_PERIOD] >= (_EXPONENTIALS if cfg[_FEATURES] & _COMPARISON else 1)
+    return False
 
 
 def _banks(first, last, rows, banks):  # type: ignore[no-untyped-def]
@@ -288,10 +287,7 @@ def resolve_row(row, bases, limits, lengths, cfg, out, terms):  # type: ignore[n
     if unit > _SELECT or CLASS_OF[unit, op, flags] < 0:
         out[_FAULT] = _ILLEGAL
         return
-    if unit == _VECTOR and _comparison(op, flags, row[_F_PERIOD]) > cfg[_MODES]:
-        out[_FAULT] = _ILLEGAL
-        return
-    if (unit == _SELECT and op == _COMPARE and row[_F_NUMBER] == 0) or _too_wide(unit, op, flags, row, cfg):
+    if (unit == _SELECT and op == _COMPARE and row[_F_NUMBER] == 0) or _lacks(unit, op, flags, row, cfg):
         out[_FAULT] = _ILLEGAL
         return
     dyn = _register(row[_F_DYN_REG], lengths) * row[_F_DYN_STRIDE]

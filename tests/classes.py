@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gemmule.config import Config
-from gemmule.isa import INDEX_BITS, NUM_BASES, NUM_LENGTHS, Command, MatrixFlag, MoveFlag, Unit, VOp, table_row
-from gemmule.operations import OPERATIONS, is_comparison, is_wide
+from gemmule.isa import NUM_BASES, NUM_LENGTHS, Command, MatrixFlag, MoveFlag, Unit, VOp, table_row
+from gemmule.operations import OPERATIONS
 from gemmule.resolve import OUT, resolve
 
 __all__ = ["DRAM_BYTES", "Drawn", "classes", "draw"]
@@ -27,9 +27,7 @@ def classes(config: Config) -> Iterator[tuple[Unit, int, int]]:
     """(unit, operation, flags) of everything that is legal on this configuration."""
     for (unit, op), known in OPERATIONS.items():
         for flags in range(256):
-            comparison = unit == Unit.VECTOR and is_comparison(op, flags)
-            wide = is_wide(unit, op, flags) and config.index_bits < max(INDEX_BITS)
-            if known.legal(flags) and (config.comparison_modes or not comparison) and not wide:
+            if known.legal(flags) and known.needs(flags) <= config.features:
                 yield Unit(unit), op, flags
 
 

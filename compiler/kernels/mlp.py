@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from gemmule.compiler.errors import CompileError
-from gemmule.compiler.ir import DType, Form, Graph, Linear, Product
+from gemmule.compiler.ir import DType, Form, Linear, Product
 from gemmule.compiler.ir.nodes import Activation
 from gemmule.compiler.kernels.constants import TableRows, WordRows
 from gemmule.compiler.kernels.epilogue import store, store_gelu
@@ -19,18 +18,9 @@ from gemmule.compiler.kernels.layout import Span, in_order
 from gemmule.compiler.kernels.linear import Ring, between, linear_tiles
 from gemmule.compiler.kernels.spill import spill
 from gemmule.compiler.kernels.virtual import STATIC, At, Bank, Buffer, Builder
-from gemmule.config import Config
 from gemmule.isa import ProductFlag, RequantFlag, Unit, VOp
 
-__all__ = ["activated_rows", "check_activations", "inner_rows", "load_table"]
-
-
-def check_activations(graph: Graph, config: Config) -> None:
-    """Refuse a polynomial that the device lacks; raises CompileError."""
-    for node in graph.nodes:
-        if isinstance(node, Activation) and node.form is Form.IBERT and not config.comparison_modes:
-            raise CompileError(f"activation ibert needs a device with comparison_modes, not {config.name}: use table, "
-                               "word, or a configuration with them")
+__all__ = ["activated_rows", "inner_rows", "load_table"]
 
 
 def load_table(b: Builder, node: Activation) -> None:

@@ -102,6 +102,9 @@ def check_product(config: Config, shape: ProductShape, dataflow: str) -> None:
             f"K must stay below {MOST_DEPTH} so that int32 sums cannot overflow, not {shape.k}: split it")
     if dataflow not in DATAFLOWS:
         raise CompileError(f"dataflow must be one of {', '.join(DATAFLOWS)}, not {dataflow!r}")
+    if dataflow == "os" and not config.output_stationary:
+        raise CompileError(f"the output-stationary dataflow needs a device with output_stationary, not {config.name}: "
+                           "use ws, or a configuration that has output_stationary")
     if dataflow == "os" and (shape.weights.bits != 8 or config.spm_banks == 1):
         raise CompileError(
             "the output-stationary dataflow takes int8 weights and two scratchpad banks or more, not "

@@ -8,11 +8,10 @@ from itertools import product
 from typing import Any, TypeVar
 
 from gemmule.compiler.errors import CheckError, CompileError
+from gemmule.compiler.features import check_features
 from gemmule.compiler.ir import Linear, Network, TokenPruning
 from gemmule.compiler.kernels.attention.choosing import check_choosing
 from gemmule.compiler.kernels.attention.sequence import SequenceMapping
-from gemmule.compiler.kernels.attention.softmax import check_exponentials
-from gemmule.compiler.kernels.mlp import check_activations
 from gemmule.compiler.kernels.virtual import Buffer, Item, LengthReg
 from gemmule.compiler.passes.allocate import PHASE_EARLY, allocate, allocate_phases
 from gemmule.compiler.passes.emit import fixed_bases
@@ -169,8 +168,7 @@ def compile_encoder(network: Network, config: Config, *, sequence: int, base_add
     Raises:
         CompileError: it does not fit the configuration; the message says what to change.
     """
-    check_exponentials(network.graph, config)
-    check_activations(network.graph, config)
+    check_features(network.graph, config)
     if pruning:
         pruning.check(network.graph, sequence)
         check_choosing(network.graph.attentions[0], config, sequence, pruning, standard=standard)

@@ -7,7 +7,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from gemmule.isa import HEADER, INDEX_BITS, MoveFlag, SOp, Unit, VOp, field_bits, legal_flags
-from gemmule.operations import EXPONENTIALS, is_comparison, is_wide
+from gemmule.operations import EXPONENTIALS, FEATURES, needs
 
 __all__ = ["Legal"]
 
@@ -22,8 +22,8 @@ class Legal(wiring.Component):
 
     Parameters
     ----------
-    comparison_modes: bool
-        The device has the comparison modes of the vector unit.
+    features: frozenset[str]
+        Of ``gemmule.operations.FEATURES``, those of the device.
     index_bits: int
         Bits of an index.
 
@@ -40,8 +40,8 @@ class Legal(wiring.Component):
         largest index of a move.
     """
 
-    def __init__(self, *, comparison_modes: bool = True, index_bits: int = max(INDEX_BITS)) -> None:
-        self._comparison_modes, self._index_bits = comparison_modes, index_bits
+    def __init__(self, *, features: frozenset[str] = frozenset(FEATURES), index_bits: int = max(INDEX_BITS)) -> None:
+        self._features, self._index_bits = features, index_bits
         super().__init__({
             "unit": In(_BITS["unit"]), "op": In(_BITS["op"]), "flags": In(_BITS["flags"]),
             "period": In(field_bits(Unit.VECTOR, "period")), "last_index": In(field_bits(Unit.LOAD, "last_index")),
@@ -49,9 +49,7 @@ class Legal(wiring.Component):
         })
 
     def _legal(self, unit: int, op: int, flags: int) -> bool:
-        comparison = unit == Unit.VECTOR and is_comparison(op, flags)
-        wide = self._index_bits < max(INDEX_BITS) and is_wide(unit, op, flags)
-        return legal_flags(unit, op, flags) and (self._comparison_modes or not comparison) and not wide
+        return legal_flags(unit, op, flags) and needs(unit, op, flags) <= self._features
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -68,7 +66,7 @@ class Legal(wiring.Component):
                 m.d.comb += [truth.eq(Const(table, len(truth))), chosen.eq(truth.bit_select(self.flags, 1))]
                 with m.Case(*operations):
                     m.d.comb += self.known.eq(chosen)
-        exponentials = len(EXPONENTIALS) if self._comparison_modes else 1
+        exponentials = len(EXPONENTIALS) if "comparison_modes" in self._features else 1
         with m.If(operation.matches(*(Unit.VECTOR | op << len(self.unit) for op in (VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM)))
                   & (self.period >= exponentials)):
             m.d.comb += self.known.eq(0)

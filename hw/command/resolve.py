@@ -172,8 +172,7 @@ class Resolve(wiring.Component):
     def _mean(self, m: Module, found: data.View) -> Fields:
         """Lengths, what the command means, where it begins in DRAM."""
         config, address_bits = self.config, self.config.address_bits
-        m.submodules.legal = legal = Legal(
-            comparison_modes=config.comparison_modes, index_bits=config.index_bits)
+        m.submodules.legal = legal = Legal(features=config.features, index_bits=config.index_bits)
         m.submodules.meaning = meaning = Meaning()
         m.submodules.extents = extents = Extents()
         header, move, _, vector, select = fields_of(found.word)

@@ -16,10 +16,13 @@ from gemmule.hw.matrix.preload import Preload
 from gemmule.hw.matrix.skew import Skew, Stairs, delayed
 from gemmule.hw.matrix.stream import Stream
 from gemmule.hw.matrix.unpack import Unpack
-from gemmule.isa import MatrixFlag
+from gemmule.isa import MatrixFlag, Unit
+from gemmule.operations import OPERATIONS
 from gemmule.timing import Timing
 
 __all__ = ["Matrix"]
+
+_FEATURES = OPERATIONS[Unit.MATRIX, 0].features | {MatrixFlag.GROUP_SCALES: "int4"}  # scales need int4 weights
 
 
 class Matrix(wiring.Component):
@@ -77,14 +80,18 @@ class Matrix(wiring.Component):
         m.submodules.unpack = unpack = Unpack(config=config)
         m.submodules.mesh = mesh = Mesh(config=config)
 
-        # Sequencers.
+        # Sequencers. Flags of features that the device lacks are constants: nothing of them is left in the netlist.
+        command, lacking = control.command, [flag for flag, name in _FEATURES.items() if name not in config.features]
+        if lacking:
+            command = Signal(matrix_layout(config))
+            m.d.comb += [command.eq(control.command), *(command.flags[flag].eq(0) for flag in lacking)]
         outputs = Signal()  # dataflow of the command started last
         with m.If(control.start):
-            m.d.sync += outputs.eq(control.command.flags[MatrixFlag.OUTPUT_STATIONARY])
+            m.d.sync += outputs.eq(command.flags[MatrixFlag.OUTPUT_STATIONARY])
         m.d.comb += [
             mesh.outputs.eq(outputs),
             loader.start.eq(control.start),
-            loader.command.eq(control.command),
+            loader.command.eq(command),
             loader.advance.eq(stream.advance),
             loader.reload.eq(stream.reload),
             stream.primed.eq(loader.primed),

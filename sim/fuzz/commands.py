@@ -150,7 +150,7 @@ def _matrix(draw: Draw) -> Command:
 def _matrix_flags(draw: Draw) -> frozenset[int]:
     """A legal set, of a dataflow that the program likes."""
     point, kind = float(draw.random.random()), None
-    if point < draw.output:
+    if point < draw.output and draw.config.output_stationary:
         kind = MatrixFlag.OUTPUT_STATIONARY
     elif point < draw.output + draw.reuse:
         kind = MatrixFlag.REUSE

@@ -10,8 +10,8 @@ import numpy as np
 
 from gemmule.config import Config
 from gemmule.control import Local
-from gemmule.isa import INDEX_BITS, MAX_LENGTH, NUM_BASES, Command, Dyn, Length, SOp, Unit, VOp, legal_flags
-from gemmule.operations import COMPARISON_OPS, OPERATIONS
+from gemmule.isa import MAX_LENGTH, NUM_BASES, Command, Dyn, Length, SOp, Unit, VOp, legal_flags
+from gemmule.operations import needs
 
 __all__ = ["FAR", "HOLLOW", "NEAR", "SKIPPED", "TARGETS", "Draw", "Note", "Straight", "run_reach", "sets_of"]
 
@@ -36,18 +36,14 @@ SKIPPED = 40
 
 
 @cache
-def _legal_sets(unit: Unit, op: int, without: frozenset[int]) -> tuple[frozenset[int], ...]:
-    every = (frozenset(bit for bit in range(8) if flags >> bit & 1) for flags in range(256)
-             if legal_flags(unit, op, flags))
-    return tuple(flags for flags in every if not flags & without)
+def _legal_sets(unit: Unit, op: int, features: frozenset[str]) -> tuple[frozenset[int], ...]:
+    return tuple(frozenset(bit for bit in range(8) if flags >> bit & 1) for flags in range(256)
+                 if legal_flags(unit, op, flags) and needs(unit, op, flags) <= features)
 
 
 def sets_of(config: Config, unit: Unit, op: int = 0) -> tuple[frozenset[int], ...]:
     """Every set of flags that an operation may have on this configuration."""
-    known = OPERATIONS[unit, op]
-    without = (*(() if config.comparison_modes else known.comparison),
-               *(known.wide if config.index_bits < max(INDEX_BITS) else ()))
-    return _legal_sets(unit, op, frozenset(without))
+    return _legal_sets(unit, op, config.features)
 
 
 def run_reach(config: Config) -> int:
@@ -76,7 +72,7 @@ class Draw:
         # Programs differ in what they are made of, and in how many banks they crowd into.
         moves = 0.45 if slow else 1.0  # the other units are to keep up
         self.weights = random.dirichlet([10.0 * moves, 6.0 * moves, 17.0, 24.0, 9.0])
-        self.vector_ops = [op for op in VOp if config.comparison_modes or op not in COMPARISON_OPS]
+        self.vector_ops = [op for op in VOp if sets_of(config, Unit.VECTOR, op)]
         self.ops = random.dirichlet([_SHARES.get(op, 4.0) for op in self.vector_ops])
         self.select_ops = random.dirichlet(
             [4.0 if op in (SOp.COMPARE, SOp.LIST_LOAD, SOp.LIST_STORE) else 3.0 for op in SOp])

@@ -11,7 +11,6 @@ from gemmule.config import Config
 from gemmule.control import Local, params, repeat, set_displacement, set_length
 from gemmule.isa import (
     CONTROL,
-    INDEX_BITS,
     MAX_LENGTH,
     MAX_WAIT,
     NUM_BASES,
@@ -25,7 +24,6 @@ from gemmule.isa import (
     Dyn,
     ImportanceFlag,
     KeysFlag,
-    ListFlag,
     MatrixFlag,
     MoveFlag,
     NormFlag,
@@ -40,14 +38,14 @@ from gemmule.isa import (
     VOp,
     legal_flags,
 )
-from gemmule.operations import COMPARISON_OPS, EXPONENTIALS, OPERATIONS
+from gemmule.operations import EXPONENTIALS, OPERATIONS
 
 __all__ = ["faulty_commands", "faulty_controls"]
 
 
 def faulty_commands(config: Config, bases: np.ndarray, random: np.random.Generator) -> list[Command]:
     """One command a check: unknown units, operations and flags; rows, limits and sizes out of bounds."""
-    return [*_illegal(random), *_comparison(config), *_wide(config), *_rows(config), *_moves(config, bases),
+    return [*_illegal(random), *_exponentials(config), *_lacking(config), *_rows(config), *_moves(config, bases),
             *_select(config)]
 
 
@@ -96,24 +94,29 @@ def _illegal(random: np.random.Generator) -> list[Command]:
     return found
 
 
-def _comparison(config: Config) -> list[Command]:
-    """Exponentials that no device has; comparison commands on one without them. They fault at length zero too."""
+def _exponentials(config: Config) -> list[Command]:
+    """Exponentials that no device has, or that this one has not. They fault at length zero too."""
     softmax, kinds = (VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM), range(len(EXPONENTIALS), 8)
     found: list[dict[str, Any]] = [{"op": op, "period": kind} for op in softmax for kind in kinds]
     if not config.comparison_modes:
         found += [{"op": op, "period": kind} for op in softmax for kind in range(1, len(EXPONENTIALS))]
-        found += [{"op": op} for op in COMPARISON_OPS]
-        found.append({"op": VOp.NORM_STAT, "flags": [NormFlag.MEAN, NormFlag.ROUND]})
     return [Command.make(Unit.VECTOR, **values) for values in found]
 
 
-def _wide(config: Config) -> list[Command]:
-    """Indices of 18 bits on a device of 16. They fault at length zero too."""
-    if config.index_bits == max(INDEX_BITS):
-        return []
-    most: dict[str, Any] = {"flags": [MoveFlag.INDEXED], "last_index": MAX_LENGTH + 1}
-    return [*(Command.make(Unit.SELECT, op=op, flags=[ListFlag.HIGH]) for op in (SOp.LIST_LOAD, SOp.LIST_STORE)),
-            *(Command.make(unit, **most) for unit in (Unit.LOAD, Unit.STORE))]
+def _lacking(config: Config) -> list[Command]:
+    """Of every operation, the fewest flags that need a feature which the device lacks; moves by too large an index.
+    They fault at length zero too.
+    """
+    found = []
+    for (unit, op), known in OPERATIONS.items():
+        legal = [flags for flags in range(256) if known.legal(flags)]
+        for feature in {name: None for flags in legal for name in sorted(known.needs(flags) - config.features)}:
+            flags = min((one for one in legal if feature in known.needs(one)), key=lambda one: (one.bit_count(), one))
+            found.append(Command.make(Unit(unit), op=op, flags=[bit for bit in range(8) if flags >> bit & 1]))
+    if not config.wide_indices:
+        found += [Command.make(unit, flags=[MoveFlag.INDEXED], last_index=MAX_LENGTH + 1)
+                  for unit in (Unit.LOAD, Unit.STORE)]
+    return found
 
 
 def _rows(config: Config) -> list[Command]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gemmule.config import Config
 from gemmule.isa import MatrixFlag, SOp, Unit, VOp
-from gemmule.operations import COMPARISON_OPS, EXPONENTIALS, flag_name
+from gemmule.operations import EXPONENTIALS, flag_name
 from gemmule.sim.fuzz.draw import sets_of
 from gemmule.sim.fuzz.vector import SCALED, word_table_rows
 
@@ -20,14 +20,13 @@ def kind_name(unit: Unit, op: int) -> str:
 
 def kinds(config: Config) -> list[tuple[Unit, int, str]]:
     """(unit, operation, name) of everything that can be commanded on this configuration."""
-    every = [(unit, int(op), kind_name(unit, op)) for unit in Unit for op in _OPS.get(unit, (0,))]
+    every = [(unit, int(op), kind_name(unit, op)) for unit in Unit for op in _OPS.get(unit, (0,))
+             if sets_of(config, unit, op)]
     without = set()
     if config.stat_contexts == 1:  # it writes two
         without.add("absmax")
     if word_table_rows(config.dim) > config.spm_rows:
         without.add("word_table")
-    if not config.comparison_modes:
-        without |= {kind_name(Unit.VECTOR, op) for op in COMPARISON_OPS}
     return [kind for kind in every if kind[2] not in without]
 
 

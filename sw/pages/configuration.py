@@ -83,6 +83,16 @@ FIELDS: dict[str, tuple[Field, ...]] = {
         Field("unit_queue", "commands", "commands that wait at each unit",
               "how far dispatch, which is in order, runs ahead of the slowest unit", 4, 16),
     ),
+    "Matrix unit: what may be left out": (
+        Field("output_stationary", "", "the second dataflow, which keeps sums in the mesh",
+              "area; without it, OUTPUT_STATIONARY is illegal and products are weight-stationary",
+              rule="`true` or `false`"),
+        Field("transposition", "", "operands that lie transposed, such as the keys of an attention",
+              "area; without it, A_TRANSPOSED and B_TRANSPOSED are illegal, and networks with attention cannot be "
+              "compiled", rule="`true` or `false`"),
+        Field("int4", "", "int4 weights, with and without group scales",
+              "area; without it, B_INT4 is illegal, and int8 is what networks can have", rule="`true` or `false`"),
+    ),
     "Vector unit": (
         Field("vector_passes", "passes", "parts in which a row is processed: the unit has `dim / vector_passes` lanes",
               "trades area for cycles of the vector unit", 1, 4, power=True, rule="two lanes or more"),

@@ -65,9 +65,9 @@ REGISTERS: dict[Csr, tuple[str, str]] = {
 }
 FAULT_MEANING = {
     "none": ("no fault", ""),
-    "illegal": ("an unknown unit, operation, flag or flag combination, or one that needs "
-                "`comparison_modes` or `index_bits` of 18; bodies that do not nest; command number 2^24 of a launch",
-                "resolve"),
+    "illegal": ("an unknown unit, operation, flag or flag combination, or one that needs what the device lacks "
+                "(`comparison_modes`, `output_stationary`, `transposition`, `int4`, `index_bits` of 18); bodies that "
+                "do not nest; command number 2^24 of a launch", "resolve"),
     "rows": ("rows beyond a memory, a statistics context, the key, list or parameter memory; weights to "
              "reuse that do not fit; operands that must not share a bank", "resolve"),
     "limit": ("a DRAM range, displacement included, beyond its limit register or the end of the address space",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from itertools import product
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -164,6 +166,23 @@ def test_other_activations_as_one_body() -> None:
     assert gelus
     assert all(command.fields["scale_reg"] for command in gelus)
     _walk(Bench(program, network), 2, 24, SEED)
+
+
+@pytest.mark.parametrize(("lacking", "bits", "message"), [
+    ("transposition", 8, "attention, which multiplies by transposed keys, needs a device with transposition, not edge: "
+                         "use a configuration that has transposition"),
+    ("int4", 4, "a network with int4 weights needs a device with int4, not edge: use int8, or a configuration that "
+                "has int4")])
+def test_a_device_that_lacks_a_feature_is_refused_by_name(lacking: str, bits: Literal[4, 8], message: str) -> None:
+    network = random_network(replace(LLAMA, layers=1, bits=bits), SEED)
+    with pytest.raises(CompileError, match=re.escape(message)):
+        compile_network(network, load_config("edge").model_copy(update={lacking: False}), rows=2)
+
+
+def test_products_of_a_network_do_without_the_second_dataflow() -> None:
+    config = load_config("edge").model_copy(update={"name": "one-dataflow", "output_stationary": False})
+    network = random_network(replace(LLAMA, layers=1), SEED)
+    _walk(Bench(compile_network(network, config, rows=2), network), 2, 24, SEED)
 
 
 def test_a_device_without_the_polynomial_refuses_it() -> None:

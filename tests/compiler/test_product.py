@@ -163,6 +163,11 @@ def test_errors() -> None:
     ):
         with pytest.raises(CompileError, match=message):
             compile_product(CONFIGS["base"], 16, 64, 16, **options)
+    plain = load_config("examples/configs/unusual/plain.yaml")
+    with pytest.raises(CompileError, match="needs a device with output_stationary, not plain: use ws"):
+        compile_product(plain, 16, 64, 16, dataflow="os")
+    with pytest.raises(CompileError, match="int4 weights need a device with int4, not plain: use int8"):
+        compile_product(plain, 16, 64, 16, weights=INT4)
     with pytest.raises(CompileError, match="two scratchpad banks or more"):
         compile_product(ONE_BANK, 16, 64, 16, dataflow="os")
     with pytest.raises(CompileError, match="base_address must be a multiple"):

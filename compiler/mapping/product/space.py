@@ -38,7 +38,8 @@ B_SLOTS = (2, 4, 8)
 
 def dataflows_of(config: Config, shape: ProductShape) -> tuple[str, ...]:
     """Those that the device has for these weights."""
-    return DATAFLOWS if shape.weights.bits == 8 and config.spm_banks > 1 else DATAFLOWS[:1]
+    both = config.output_stationary and shape.weights.bits == 8 and config.spm_banks > 1
+    return DATAFLOWS if both else DATAFLOWS[:1]
 
 
 @dataclass(frozen=True)

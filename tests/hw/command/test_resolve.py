@@ -23,7 +23,7 @@ from gemmule.isa import (
     decode_table,
     legal_flags,
 )
-from gemmule.operations import COMPARISON_OPS
+from gemmule.operations import needs
 from gemmule.resolve import FAULTS, OUT, STREAM_UNIT, resolve
 
 from ...thinned import some
@@ -216,12 +216,14 @@ def test_equals_model(name: str) -> None:
     assert joined > 3
     for unit, ops in ((3, VOp), (4, SOp)):
         for op in ops:
-            legal = unit != 3 or op not in COMPARISON_OPS or config.comparison_modes
+            legal = needs(unit, op, 0) <= config.features
             assert any(key[:2] == (unit, op) for key in kinds) == legal, (unit, op)
     assert seen.get((3, "illegal"), 0) > 20
     for unit, flags in ((0, MoveFlag), (2, MatrixFlag)):
         for flag in flags:
             if flag is MatrixFlag.OUTPUT_STATIONARY and config.spm_banks == 1:
                 continue  # its operands need two banks
+            if unit == 2 and not needs(2, 0, 1 << flag) <= config.features:
+                continue
             assert any(key[0] == unit and key[2] >> flag & 1 for key in kinds), flag
     assert any(key[0] == 2 and key[3] for key in kinds)

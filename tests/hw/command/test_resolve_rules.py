@@ -136,6 +136,18 @@ def test_index_bits(index_bits: int) -> None:
     ], TINY.model_copy(update={"index_bits": index_bits}))
 
 
+@pytest.mark.parametrize(("feature", "flags"), [
+    ("output_stationary", [M.OUTPUT_STATIONARY]), ("transposition", [M.A_TRANSPOSED]),
+    ("transposition", [M.B_TRANSPOSED, M.ACCUMULATE]), ("int4", [M.B_INT4]), ("int4", [M.B_INT4, M.GROUP_SCALES])])
+def test_features_of_the_matrix_unit(feature: str, flags: list[M]) -> None:
+    """A device without a feature refuses its flags, also at length zero; the others stay as they are."""
+    apart = {"a_row": 0, "b_row": TINY.spm_rows // 2, "n": 4, "k": 4}
+    others = [(matrix(**apart), "none"), (matrix(M.REUSE, M.A_UNSIGNED, **apart), "none")]
+    fault_of([(matrix(*flags, **apart), "none"), *others], TINY)
+    fault_of([(matrix(*flags, **apart), "illegal"), (matrix(*flags, **apart, m=0), "illegal"), *others],
+             TINY.model_copy(update={feature: False}))
+
+
 def test_comparison_modes() -> None:
     """What is illegal without them, and exponentials that no device has; every other field may be anything."""
     illegal = ([(vector(VOp.I_GELU), False), (vector(VOp.I_GELU, C.COLUMN, C.BIAS, m=0), False),

@@ -11,7 +11,7 @@ from gemmule.config import Config
 from gemmule.hw.interfaces import vector_layout
 from gemmule.hw.vector.vector import Vector
 from gemmule.isa import NormFlag, ProductFlag, Unit, VOp, legal_flags
-from gemmule.operations import COMPARISON_OPS
+from gemmule.operations import needs
 from gemmule.timing import Timing
 
 from ..bench import run_bench
@@ -38,7 +38,7 @@ def shape(rng: np.random.Generator, dim: int) -> tuple[int, int]:
 
 def operations(comparison_modes: bool) -> list[VOp]:
     """Operations of a device with or without comparison modes."""
-    return [op for op in VOp if comparison_modes or op not in COMPARISON_OPS]
+    return [op for op in VOp if comparison_modes or not needs(Unit.VECTOR, op, 0)]
 
 
 def legal(device: Device, op: VOp) -> list[int]:
