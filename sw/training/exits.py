@@ -30,7 +30,7 @@ from gemmule.sw.models.import_texts import default_texts
 __all__ = ["area", "collected", "fitted", "main", "written"]
 
 TEXTS, PROMPT, NEW = 240, 32, 48
-RIDGE, TURNS = 4.0, 12
+RIDGE, TURNS = 512.0, 12
 TOGETHER = 24
 """Texts whose passes are shared."""
 HELD_OUT = 8

@@ -31,6 +31,7 @@ from gemmule.sw.device.runtime import TARGET, LoadedModel
 from gemmule.sw.errors import InputError
 from gemmule.sw.models.exit_heads import ExitHeads
 from gemmule.sw.models.pair import bundled_pair
+from gemmule.sw.step import Want
 from tests.sw.test_cli import run
 from tests.sw.test_methods import CONFIG, PROMPTS, SIZES, model, network, plain
 from tests.thinned import some
@@ -225,6 +226,14 @@ def test_a_bench_compares_with_the_policy(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setattr(Session, "follows", lambda *_: False)
     assert run(monkeypatch, *arguments) == 1
     assert "tokens of a lossy method differ from those of its policy" in capsys.readouterr().out
+
+
+def test_rows_with_a_place_are_of_one_depth() -> None:
+    target = model()
+    with pytest.raises(ValueError, match="rows that are given a place are those of one depth and one launch"):
+        target.forward(Rows.chain([1, 2]), Want(hidden=(1, 2), place=0), target.kv())
+    with pytest.raises(ValueError, match="place of what is wanted must be at least 0, not -1"):
+        Want(hidden=(1,), place=-1)
 
 
 def test_another_token_is_none_of_the_policy() -> None:

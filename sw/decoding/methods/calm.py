@@ -2,9 +2,9 @@
 
 Schuster et al. 2022, sections 3.3 to 3.5. At each exit a measure tells how sure the layer is: the gap between the two
 largest probabilities (``softmax``), how little the residual stream turned since the exit before (``hidden``), or a
-trained linear head (``classifier``). Where it reaches a threshold, which falls from token to token, the last norm and
-the head read the stream there, and the token's row runs no further layers. What these layers get of it in the cache is
-``--state-propagation``: keys and values of the row with which it left (``hidden``, the paper's), or the exact ones,
+trained linear head (``classifier``). Where it reaches a threshold, which may fall from token to token, the last norm
+and the head read the stream there, and the token's row runs no further layers. What these layers get of it in the cache
+is ``--state-propagation``: keys and values of the row with which it left (``hidden``, the paper's), or the exact ones,
 which it brings later beside a token that goes deeper (``kv``). A prompt runs all layers. Lossy: the text is not that of
 `ar`. It is checked against a plain reading of the same policy (:mod:`gemmule.sw.decoding.exits.reference`).
 """
@@ -29,7 +29,7 @@ __all__ = ["METHOD"]
 
 SOFTMAX, HIDDEN, CLASSIFIER = MEASURES = ("softmax", "hidden", "classifier")
 PROPAGATIONS = ("hidden", "kv")
-THRESHOLDS = {SOFTMAX: 0.9, HIDDEN: 0.95, CLASSIFIER: 0.9}
+THRESHOLDS = {SOFTMAX: 0.8, HIDDEN: 0.977, CLASSIFIER: 0.92}
 
 
 def _exits(layers: int, options: Mapping[str, Any]) -> list[int]:
@@ -95,9 +95,9 @@ METHOD = Method(
     options=(
         Option(name="--exit-measure", limits=MEASURES, default=SOFTMAX, help="What tells how sure an exit is."),
         Option(name="--exit-threshold", limits=Decimals(0, 1), help="How sure it must be.",
-               otherwise="0.9, of hidden 0.95"),
-        Option(name="--exit-decay", limits=Decimals(0, 1000), default=4.0,
-               help="How fast the threshold falls (tau in the paper); 0: not at all."),
+               otherwise="0.8 of softmax, 0.977 of hidden, 0.92 of classifier"),
+        Option(name="--exit-decay", limits=Decimals(0, 1000), default=0.0,
+               help="How fast the threshold falls from token to token (tau of the paper, 4 there); 0: not at all."),
         SPAN,
         Option(name="--first-exit", limits=Range(1, 1 << 10, "layers"), otherwise="a quarter of the target's",
                help="Layers before the first exit."),
