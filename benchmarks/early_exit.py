@@ -8,7 +8,7 @@ Three parts, each kept in the file; a run that was broken off goes on.
 - ``costs``: cycles of the launches of which a token's way is made, behind 64 cached tokens, host included.
 - ``curves``: a held-out text and what the target goes on with behind it, once through all layers. Behind each depth
   stand the choice there, the chance of the next token of the held-out text, and the three measures. From them follow,
-  for every threshold that does not fall, layers a token, agreement with `ar` and perplexity, with exact keys and values.
+  for every constant threshold, layers a token, agreement with `ar` and perplexity, with exact keys and values.
 - ``runs``: decoding itself, in exact cycles, host and prompt included; each text is compared with its policy's.
 """
 
@@ -52,7 +52,8 @@ THRESHOLDS = {"default": {"softmax": (0.5, 0.8), "classifier": (0.87, 0.92), "hi
               "smollm2": {"softmax": (0.5, 0.8), "hidden": (0.93, 0.945)}}
 """By model and measure; constant ones."""
 FURTHER: dict[str, list[Record]] = {
-    "default": [{"exit_threshold": 0.9, "exit_decay": 4.0}, {"exit_threshold": 0.5, "first_exit": 3, "exit_interval": 3},
+    "default": [{"exit_threshold": 0.9, "exit_decay": 4.0},
+                {"exit_threshold": 0.5, "first_exit": 3, "exit_interval": 3},
                 {"exit_threshold": 0.8, "first_exit": 3, "exit_interval": 3}],
     "smollm2": [{"exit_threshold": 0.8, "first_exit": 20, "exit_interval": 30}]}
 """Of more ways by the softmax measure: thresholds that fall, and fewer exits, each of which costs a head."""
@@ -225,8 +226,7 @@ def summed(record: Record) -> list[Record]:
         found.append({
             "method": rows[0]["method"], "measure": options.get("exit_measure", "-"),
             "at": f"{options.get('exit_threshold', options.get('least_layers', '-'))}"
-                  + ", falling" * (options.get("exit_decay", 0.0) > 0)
-                  + f", exits {options['first_exit']}+{options['exit_interval']}" * ("exit_interval" in options),
+                  + ", falling" * (options.get("exit_decay", 0.0) > 0), "exits": _exits(options, record["layers"]),
             "propagation": options.get("state_propagation", "-"), "prompts": len(rows),
             "policy_equal": "-" if rows[0]["policy_equal"] is None else sum(row["policy_equal"] for row in rows),
             "agree": sum(row["agree"] for row in rows) / tokens,
@@ -234,6 +234,14 @@ def summed(record: Record) -> list[Record]:
             "cycles_a_token": cycles // tokens, "speed-up": plain / cycles,
             "launches_a_token": sum(row["launches"] for row in rows) / tokens})
     return found
+
+
+def _exits(options: Record, layers: int) -> str:
+    """Depths of a method's exits."""
+    if "first_exit" not in options:
+        return "-"
+    first, *more = range(options["first_exit"], layers, options["exit_interval"])
+    return f"{first} to {more[-1]} by {options['exit_interval']}" if more else f"{first}"
 
 
 def at_layers(record: Record) -> list[Record]:

@@ -55,11 +55,11 @@ def runs() -> str:
             way = row["method"] if row["method"] == "ar" else (
                 f"{row['method']}, {row['measure']} {row['at']}" if row["method"] == "calm" else
                 f"{row['method']}, to {row['at']} layers")
-            rows.append((name, way, row["propagation"], str(row["prompts"]), str(row["policy_equal"]),
-                         f"{row['agree']:.0%}", f"{row['layers']:.2f}", f"{row['launches_a_token']:.1f}",
-                         f"{row['cycles_a_token']:,}", f"{row['speed-up']:.2f}x"))
-    return table(("model", "method", "propagation", "prompts", "policy_equal", "tokens of `ar`", "layers a token",
-                  "launches a token", "cycles a token", "speed-up"), rows)
+            rows.append((name, way, row["exits"], row["propagation"], str(row["prompts"]),
+                         str(row["policy_equal"]), f"{row['agree']:.0%}", f"{row['layers']:.2f}",
+                         f"{row['launches_a_token']:.1f}", f"{row['cycles_a_token']:,}", f"{row['speed-up']:.2f}x"))
+    return table(("model", "method", "exits", "propagation", "prompts", "policy_equal", "tokens of `ar`",
+                  "layers a token", "launches a token", "cycles a token", "speed-up"), rows)
 
 
 def histogram() -> str:
@@ -69,10 +69,9 @@ def histogram() -> str:
         ways: dict[tuple[Any, ...], Counter[str]] = {}
         for row in one["runs"]:
             options = row["options"]
-            if row["method"] == "calm" and options["state_propagation"] == "kv":
-                if options["exit_interval"] == one["exits"][1] - one["exits"][0] and not options["exit_decay"]:
-                    ways.setdefault((options["exit_measure"], options["exit_threshold"]), Counter()).update(
-                        row["layers"])
+            usual = {"state_propagation": "kv", "exit_decay": 0.0, "exit_interval": one["exits"][1] - one["exits"][0]}
+            if row["method"] == "calm" and usual.items() <= options.items():
+                ways.setdefault((options["exit_measure"], options["exit_threshold"]), Counter()).update(row["layers"])
         for (measure, threshold), counts in ways.items():
             total = sum(counts.values())
             rows.append((name, f"{measure} {threshold}", " ".join(

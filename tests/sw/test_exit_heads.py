@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from benchmarks.early_exit import curve, read_off
 from benchmarks.early_exit_page import PAGE, PARTS
-
 from gemmule.compiler.ir import Cache, IntegerInterpreter, Rows, layer_part
 from gemmule.sw.limits import DEFAULT
 from gemmule.sw.models.bundled_models import bundled_model

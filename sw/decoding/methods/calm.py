@@ -41,7 +41,7 @@ def _exits(layers: int, options: Mapping[str, Any]) -> list[int]:
     first = options["first_exit"] or max(1, layers // 4)
     if not 1 <= first < layers:
         raise InputError(f"--first-exit must be from 1 to {layers - 1} for a target of {layers} layers, not {first}")
-    return [*range(first, layers, options["exit_interval"]), layers]
+    return [*range(first, layers, options["exit_interval"] or max(1, layers // 4)), layers]
 
 
 def _threshold(options: Mapping[str, Any]) -> Callable[[int], float]:
@@ -101,7 +101,7 @@ METHOD = Method(
         SPAN,
         Option(name="--first-exit", limits=Range(1, 1 << 10, "layers"), otherwise="a quarter of the target's",
                help="Layers before the first exit."),
-        Option(name="--exit-interval", limits=Range(1, 1 << 10, "layers"), default=1,
+        Option(name="--exit-interval", limits=Range(1, 1 << 10, "layers"), otherwise="a quarter of the target's",
                help="Layers from one exit to the next."),
         Option(name="--state-propagation", limits=PROPAGATIONS, default="hidden",
                help="What later layers cache of a token that left: keys and values of the row with which it left, or "
