@@ -79,9 +79,13 @@ class Want:
     """Row maximum and exponent sum of the logits at this temperature; None: not wanted."""
     hidden: tuple[int, ...] = ()
     """Depths: the residual stream of all rows behind so many layers."""
+    place: int | None = None
+    """The first slot that the rows of one depth take, one behind the other, good until the caller has others put there;
+    None: the model finds one."""
 
     def __post_init__(self) -> None:
-        for name, value in (("last", self.last or 0), ("top", self.top), ("hidden", min(self.hidden, default=0))):
+        for name, value in (("last", self.last or 0), ("top", self.top), ("hidden", min(self.hidden, default=0)),
+                            ("place", self.place or 0)):
             if value < 0:
                 raise ValueError(f"{name} of what is wanted must be at least 0, not {value}")
         if self.temperature is not None and not 1e-3 <= self.temperature <= 1e3:
@@ -111,7 +115,8 @@ class Want:
             last=None if None in (self.last, other.last) else max(self.last or 0, other.last or 0),
             logits=self.logits or other.logits, top=max(self.top, other.top),
             temperature=other.temperature if self.temperature is None else self.temperature,
-            hidden=tuple(sorted({*self.hidden, *other.hidden})))
+            hidden=tuple(sorted({*self.hidden, *other.hidden})),
+            place=other.place if self.place is None else self.place)
 
 
 @dataclass(frozen=True, kw_only=True)

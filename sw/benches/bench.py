@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gemmule.compiler.ideal import ideal
+from gemmule.compiler.ideal import ideal, ideal_by_operation
+from gemmule.compiler.ir import Graph
 from gemmule.sim.roofline import roofline_cycles
 from gemmule.sw.decoding.generate import Generation, generate
 from gemmule.sw.decoding.generation import distinct, loops
@@ -85,7 +86,8 @@ def measure(session: Session, ids: list[int], new_tokens: int, cases: Iterable[C
     ``adaptive``: as of :meth:`gemmule.sw.decoding.session.Session.converse`, but for :data:`BOUNDS`.
     """
     for case, run, reference in _runs(session, ids, new_tokens, cases, stop, rule_of, options_of, adaptive=adaptive):
-        yield _result(session, case, ids, run, rule_of(case), reference.tokens, costs(reference, session.target, [ids]))
+        yield _result(session, case, ids, run, rule_of(case), reference.tokens, costs(reference, session.target, [ids]),
+                      options_of(case.method))
 
 
 def measure_warm(session: Session, case: Case, prompts: Iterable[tuple[list[int], dict[str, Any]]], new_tokens: int,
@@ -100,15 +102,18 @@ def measure_warm(session: Session, case: Case, prompts: Iterable[tuple[list[int]
     for ids, known in prompts:
         run = session.generate(case.method, ids, new_tokens, case.num_tokens, stop, rule=rule,
                                options={**options, **METHODS[case.method].warm}, adaptive=adaptive)
-        yield _result(session, case, ids, run, rule, known["ar_text"], known["ar"])
+        yield _result(session, case, ids, run, rule, known["ar_text"], known["ar"], options)
 
 
 def _result(session: Session, case: Case, ids: list[int], run: Generation, rule: Rule, text: list[int],
-            ar: dict[str, Any]) -> dict[str, Any]:
-    """Of a run; ``text`` and ``ar``: of autoregressive decoding by the same rule."""
+            ar: dict[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a run; ``text`` and ``ar``: of autoregressive decoding by the same rule; ``options``: the method's own."""
     same_text = rule is GREEDY or rule.same_text
+    lossless = case.method in BOUNDS or METHODS[case.method].lossless
     return asdict(case) | {
-        "prompts": 1, "equal": int(run.tokens == text) if same_text else None,
+        "prompts": 1, "equal": int(run.tokens == text) if same_text else None, "lossless": lossless,
+        "policy_equal": None if lossless else int(session.follows(case.method, options, ids, run.tokens)),
+        "layers": run.layers_run,
         "distinct_4grams": distinct(run.tokens, 4), "looping": int(loops(run.tokens)), "text": run.tokens,
         "ar_text": text, "steps": [list(step) for step in run.steps],
         "run": costs(run, session.target, [ids]), "ar": ar}
@@ -167,6 +172,8 @@ def _roofline(run: Generation, target: LoadedModel, prompts: Sequence[Sequence[i
     """Cycles in which the bus moves what the target's passes need at least: weights once a pass, for all texts."""
     graph, needed = target.program.graph, 0
     passes = run.ledger.passes.get("target", 0) - run.prefill.passes.get("target", 0)
+    if run.layers_run:
+        return _roofline_of_some(run, graph, len(prompts[0]) - 1)
     for text, prompt in zip(run.turns or (run,), prompts, strict=True):
         cached = len(prompt) - 1
         for drafted, accepted in text.steps:
@@ -175,3 +182,13 @@ def _roofline(run: Generation, target: LoadedModel, prompts: Sequence[Sequence[i
             cached += accepted + 1
     weights = ideal(graph, 1, 0, wanted=1, tokens=True).weights
     return roofline_cycles(needed + passes * weights, run.ledger.config)
+
+
+def _roofline_of_some(run: Generation, graph: Graph, cached: int) -> float:
+    """Of tokens that each run some of the layers: a share of what all layers need, and the head once."""
+    output, needed = graph.output.rpartition(".")[2], 0
+    for at, layers in enumerate(run.layers_run):
+        parts = ideal_by_operation(graph, 1, cached + at, wanted=1, tokens=True)
+        needed += parts[output].bytes + sum(
+            part.bytes for name, part in parts.items() if name != output) * layers // graph.layers
+    return roofline_cycles(needed, run.ledger.config)

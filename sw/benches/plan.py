@@ -28,7 +28,7 @@ from gemmule.sw.prompts.choose import Prompt
 
 __all__ = ["Outcome", "Plan"]
 
-RECORD = 6
+RECORD = 7
 """Of what a file of finished results keeps: results of another form are not taken."""
 
 

@@ -7,6 +7,7 @@ host are included on both sides. Theory excludes the prompt (:mod:`gemmule.sw.be
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -95,6 +96,8 @@ def _row(category: str, results: list[dict[str, Any]], parameters: Mapping[str, 
         "num_speculative_tokens": case.num_tokens, "verify": case.rule, "warm": case.warm,
         "prompts": sum(result["prompts"] for result in results),
         "equal_to_ar": sum(equal) if equal else None,
+        "lossless": results[0].get("lossless", True), "policy_equal": _policy_equal(results),
+        "layers_run": _layers_run(results),
         "speedup_over_ar": statistics.mean(gains), "speedup_median": statistics.median(gains),
         "speedup_min": min(gains), "speedup_max": max(gains),
         "slower_than_ar": sum(gain < 1 for gain in gains) / len(gains),
@@ -122,6 +125,18 @@ def _row(category: str, results: list[dict[str, Any]], parameters: Mapping[str, 
         "roofline_fraction": sum(run["roofline_cycles"] for run in runs) / max(
             1, sum(run["cycles"]["target"] - run["prefill_cycles"].get("target", 0) for run in runs)),
     } | _foretold(results, host)
+
+
+def _policy_equal(results: Sequence[dict[str, Any]]) -> int | None:
+    """Texts of a lossy method that are those of its policy; None: it is lossless."""
+    found = [result["policy_equal"] for result in results if result.get("policy_equal") is not None]
+    return sum(found) if found else None
+
+
+def _layers_run(results: Sequence[dict[str, Any]]) -> dict[str, int] | None:
+    """Tokens by the layers that they ran; None: all ran all of them."""
+    counts = Counter(layers for result in results for layers in result.get("layers", ()))
+    return {str(layers): counts[layers] for layers in sorted(counts)} or None
 
 
 def _events(runs: Sequence[dict[str, Any]]) -> dict[str, int] | None:

@@ -148,7 +148,8 @@ def bench(
 
     The prompts are cut from files used neither to train nor to calibrate the bundled models, or are requests that were
     not used to choose anything (docs/decoding.md).
-    Exit code 1 if a text differs from that of autoregressive decoding although it must not.
+    Exit code 1 if a text differs from that of autoregressive decoding although it must not, or a lossy method's from
+    that of its policy.
 
     \b
     Examples:
@@ -196,7 +197,8 @@ def bench(
     new_tokens(pair.positions).check("--max-new-tokens", max_new_tokens)
     if whole or method == EVERY:
         rules = {case: rule for case, rule in rules.items() if case.method not in METHODS or _has(
-            pair, METHODS[case.method], alone=batch == 1 and pruning is None and not case.temperature)}
+            pair, METHODS[case.method], alone=batch == 1 and pruning is None and not case.temperature,
+            adaptive=adaptive)}
     every = _prompts(names or (REQUESTS if pair.chat else CATEGORIES), prompts, prompt_file, pair, max_new_tokens)
     check_launch(launch, any(case.temperature for case in rules), batch=batch)
     quick = interprets(compute, LARGE if whole else pair.parameters, backend=backend,
@@ -236,13 +238,21 @@ def bench(
     print_energy(out.console, rows[-len(overview):] if whole else rows)
     out.print(resident_line(found.resident))
     print_caches(out.console, found.resident)
-    if any(result["equal"] is not None and result["equal"] < result["prompts"] for result in found.results):
+    if any(row["lossless"] and row["equal_to_ar"] is not None and row["equal_to_ar"] < row["prompts"] for row in rows):
         out.print("tokens differ from autoregressive decoding", style="red")
+        raise typer.Exit(1)
+    if any(row["policy_equal"] is not None and row["policy_equal"] < row["prompts"] for row in rows):
+        out.print("tokens of a lossy method differ from those of its policy", style="red")
         raise typer.Exit(1)
 
 
-def _has(pair: Pair, method: Method, *, alone: bool) -> bool:
-    """Whether a method can run with these models. ``alone``: greedily, on a text that has the passes and its cache."""
+def _has(pair: Pair, method: Method, *, alone: bool, adaptive: bool) -> bool:
+    """Whether a method can run with these models. ``alone``: greedily, on a text that has the passes and its cache.
+
+    ``adaptive``: what steps draft is decided for all methods.
+    """
+    if not method.lossless and (adaptive or not alone):
+        return False
     return not ((method.needs_draft and pair.draft is None) or (method.needs_one_pass and (
         pair.one_pass is None or not alone)) or (method.needs_int4 and (pair.int4 is None or not pair.int4.able)))
 

@@ -269,6 +269,9 @@ def generate(
     if record["same_tokens_as_ar"] is False:
         out.print("tokens differ from autoregressive decoding", style="red")
         raise typer.Exit(1)
+    if record["policy_equal"] is False:
+        out.print("tokens of a lossy method differ from those of its policy", style="red")
+        raise typer.Exit(1)
 
 
 def _search(searching: Searching, settings: Settings, pair: Pair, prompt: list[int], stops: Stops, out: Output,
@@ -314,7 +317,9 @@ def _decoded(job: Job, settings: Settings, device: Config, pair: Pair, baseline:
             reference = job.run(other, "ar on model", "ar", Ledger(device))
     told = generation_json(run, reference, pair, same_text=job.rule.same_text,
                            extra_parameters=session.extra_parameters(method, settings.options), prices=prices)
-    return run, reference, told | settings.record(session, pair) | {
+    followed = None if settings.way.lossless else all(
+        session.follows(method, settings.options, turn.before, turn.tokens) for turn in run.turns or (run,))
+    return run, reference, told | settings.record(session, pair) | {"policy_equal": followed} | {
         "simulation_seconds": round(seconds, 3), "resident": stays}
 
 

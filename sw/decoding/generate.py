@@ -71,6 +71,8 @@ class Conversation:
                 f"the prompt must hold at most {self.context - 1 - len(self.window)} tokens, not {len(text)}; "
                 "shorten it")
         self.window += text
+        if not self.drafter.lossless:  # rows of an earlier turn did not run all layers
+            self.cached.rewind(0)
         start, watch = self.ledger.so_far(), self.stops.behind(self.window)
         run = Generation([], self.ledger, before=[*self.window], given=len(text), cached=self.cached.fit(self.window))
         yield from self._enter()
@@ -91,7 +93,7 @@ class Conversation:
             tree = yield from self._proposed(min(
                 max_new_tokens - len(run.tokens) - 1, self.context - position - 1, self.cached.ahead(position - 1),
                 self.drafter.launches * self.target.program.max_rows - 1))
-            out = yield from self.cached.candidates(tree.rows(position - 1), self._want())
+            out = yield from self.drafter.answers(self.cached, tree.rows(position - 1), self._want())
             path, new = self.rule.verify(tree, out, self.target.logit_scale, self.dropped + position)
             yield from self.cached.accept([tree.tokens[node] for node in path], path)
             cut = watch.cut(new)
@@ -106,7 +108,7 @@ class Conversation:
                 progress(cut.new)
         if cut.stopped:
             run.finish_reason, run.stop_string, run.text_end = "stop", cut.string, cut.end
-        run.dropped, run.pruned = self.dropped, self.cached.pruned()
+        run.dropped, run.pruned, run.layers_run = self.dropped, self.cached.pruned(), self.drafter.layers_run()
         run.ledger, run.prefill = self.ledger.since(start), prefill.since(start)
         return run
 

@@ -35,6 +35,7 @@ class Generation:
         stop_string: that the text came to.
         text_end: characters of the text of ``tokens`` in front of it; None: all.
         pruned: what a schedule of the cache has left out, since the text began; None: there is no schedule.
+        layers_run: by decoding step, the target's layers that its answer took; empty: all of them.
         turns: of a conversation, or texts of a batch, whose sums this is.
     """
 
@@ -50,6 +51,7 @@ class Generation:
     stop_string: str | None = None
     text_end: int | None = None
     pruned: Pruned | None = None
+    layers_run: list[int] = field(default_factory=list)
     turns: Sequence[Generation] = ()
     prefill: Ledger = field(init=False)
 
@@ -81,7 +83,8 @@ def joined(turns: Sequence[Generation]) -> Generation:
         [token for turn in turns for token in turn.tokens], reduce(Ledger.plus, (turn.ledger for turn in turns)),
         [step for turn in turns for step in turn.steps], [point for turn in turns for point in turn.curve],
         given=sum(turn.given for turn in turns), cached=turns[0].cached, dropped=last.dropped,
-        finish_reason=last.finish_reason, stop_string=last.stop_string, pruned=last.pruned, turns=turns)
+        finish_reason=last.finish_reason, stop_string=last.stop_string, pruned=last.pruned,
+        layers_run=[count for turn in turns for count in turn.layers_run], turns=turns)
     found.prefill = reduce(Ledger.plus, (turn.prefill for turn in turns))
     return found
 

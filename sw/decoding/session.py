@@ -22,6 +22,7 @@ from gemmule.sw.decoding.adaptive.paying import Paying
 from gemmule.sw.decoding.adaptive.steps import Steps
 from gemmule.sw.decoding.asking import together
 from gemmule.sw.decoding.context import OVERFLOWS
+from gemmule.sw.decoding.exits.reference import Plain
 from gemmule.sw.decoding.generate import Conversation, Generation
 from gemmule.sw.decoding.lengths import LENGTHS, Lengths
 from gemmule.sw.decoding.methods import DRAFT, METHODS, VOCABULARY, Method, Request, needing_int4
@@ -167,6 +168,7 @@ class Session:
                              "drop one of the two")
         prefill = 0 if batch > 1 and not ahead else prefill
         pair, tokens = pair.drafting_among(draft_vocabulary)
+        self._looped = looped
         self.pruning, self.drafting, self.pair = pruning, drafting, pair
         source = pair.one_pass() if one_pass and pair.one_pass else None
         self.batch = batch
@@ -175,6 +177,7 @@ class Session:
                              pruning=pruning or drafting, lend=source.made.every if source else 0, context=context,
                              pool=pool, narrow=True, wide=wide and batch == 1)
         self._skipping = partial(pair.skipped_layers, target)
+        self.network = target.network
         size = round_up(len(target.dram), ALIGN)
         further, size = _further(target.program, size, batch)
         draft = None
@@ -266,6 +269,10 @@ class Session:
             raise InputError(f"--method {method} needs a session with int4=True: the target's int4 copy drafts")
         if METHODS[method].needs_one_pass and self.one_pass is None:
             raise InputError(f"--method {method} needs a session with one_pass=True: its drafter reads hidden rows")
+        METHODS[method].check_alone({
+            "--batch": self.batch > 1, "--temperature": rule is not GREEDY, "--prune": bool(self.pruning),
+            "--adaptive": adaptive, "--kv-cache none": not kept, "--launch draft or step": self._looped,
+            f"--context-overflow {context_overflow}": context_overflow != "stop"})
         values = METHODS[method].values(options)
         chooser = self._chooser(METHODS[method], values, ledger)
         cache = self.target.charging(ledger).kv(kept=kept, pruning=self.pruning)
@@ -278,7 +285,7 @@ class Session:
             options=values, memory=self.memories.setdefault(way, {}), datastore=self.pair.datastore,
             writes=self.pair.writes,
             chooser=chooser,
-            skipping=self._skipping, int4=self.int4 and self.int4.charging(ledger),
+            skipping=self._skipping, exit_heads=self.pair.exit_heads, int4=self.int4 and self.int4.charging(ledger),
             curve=None if self.pruning or self.batch > 1 else self.curve,
             one_pass=self.one_pass and replace(self.one_pass, model=self.one_pass.model.charging(ledger))))
         if adaptive and method != "ar":
@@ -387,6 +394,14 @@ class Session:
             return conversation.turn(prompt, max_new_tokens, progress)
         except ValueError as error:
             raise InputError(str(error)) from None
+
+    def follows(self, method: str, options: Mapping[str, Any], ids: Sequence[int], tokens: Sequence[int]) -> bool:
+        """Whether ``tokens`` behind a prompt are those of a lossy method's policy, computed anew without any cache."""
+        policy = METHODS[method].policy
+        assert policy is not None
+        chosen = policy(Plain(self.network, [*ids, *tokens], len(ids), METHODS[method].values(options),
+                              self.pair.exit_heads))
+        return chosen[:len(tokens)] == list(tokens)
 
     def drafts(self, method: str, wanted: int | None) -> int:
         """Tokens that a method drafts a step at most, 0 where it drafts none; by default no more than cost little.

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from gemmule.compiler.ir import Rows
+    from gemmule.sw.kv.text import TextKV
     from gemmule.sw.step import Asking, Forward, Want
 
 __all__ = ["Drafter", "Extra", "Tree"]
@@ -107,6 +108,8 @@ class Drafter(ABC):
 
     launches = 1
     """Launches that the candidates of a step may take, each with as many rows as the target's program has."""
+    lossless = True
+    """Whether every row runs all of the target's layers; if not, a later turn passes the text anew."""
 
     def waits(self) -> bool:
         """Whether the texts of a batch all finish a step before any of them proposes again."""
@@ -137,6 +140,17 @@ class Drafter(ABC):
     @abstractmethod
     def propose(self, ids: list[int], budget: int) -> Asking[Tree] | Tree:
         """Candidates after the committed ``ids`` (the last one is pending), at most ``budget`` with extra rows."""
+
+    def answers(self, cached: TextKV, rows: Rows, want: Want) -> Asking[Forward]:
+        """Answers behind the candidates: a pass of the target through all of its layers.
+
+        The one place for a method that is lossy by definition: it runs other layers, and adds the rows to ``cached``.
+        """
+        return (yield from cached.candidates(rows, want))
+
+    def layers_run(self) -> list[int]:
+        """By step of the turn, the layers that its answer took; empty: all of them."""
+        return []
 
     def trimmed(self, tree: Tree) -> None:
         """Not the last proposal is verified but this tree of some of its nodes, maybe in another order."""

@@ -188,7 +188,11 @@ def _general(model: Runner, rows: Rows, want: Want, answered: np.ndarray, cached
     hidden: dict[int, list[Hidden]] = {depth: [] for depth in want.hidden}
     stores = [part.end in hidden or number < len(ranges) - 1 for number, part in enumerate(ranges)]
     parts = list(pieces(rows, program.max_rows, program.batch, cached))
-    if hidden:
+    placed = want.place is not None
+    if placed and (len(parts) > 1 or len(want.hidden) != 1):
+        raise ValueError(f"rows that are given a place are those of one depth and one launch, not of {want.hidden} and "
+                         f"{len(parts)}")
+    if hidden and not placed:
         slots.check_room(len(parts) * sum(stores))
     results = []
     for piece in parts:
@@ -196,7 +200,7 @@ def _general(model: Runner, rows: Rows, want: Want, answered: np.ndarray, cached
         taken = piece.rows
         for part, stored in zip(ranges, stores):
             before = cached if part.kv is None else _cached(model, rows, part.kv)
-            slot, stamp = slots.take() if stored else (None, 0)
+            slot, stamp = (want.place, 0) if placed and part.end in hidden else slots.take() if stored else (None, 0)
             wanted = Answers(rows=count if part is ranges[-1] else 0, logits=want.logits, top=want.top > 0,
                              scale=exponents, hidden=slot)
             results.append(model.run(general, program.general_step(
@@ -207,8 +211,8 @@ def _general(model: Runner, rows: Rows, want: Want, answered: np.ndarray, cached
                 taken = taken.entering(places)
                 if part.end in hidden:
                     hidden[part.end].append(Hidden(places[piece.index >= 0], part.end, (stamp,)))
-        if not hidden:
-            slots.drop(sum(stores))
+        if not hidden or placed:
+            slots.drop(sum(stores) - placed)
         if count:
             collected.take(general, model.device.read_dram, index, to, count)
     return collected.forward(tuple(results), {depth: _joined(found) for depth, found in hidden.items()})

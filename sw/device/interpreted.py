@@ -21,12 +21,14 @@ from gemmule.sim.result import Result
 from gemmule.sim.simulator import Simulator
 from gemmule.sw.device.answers import exponents_of, largest
 from gemmule.sw.device.costs.planned import Ranges, planned_launches
+from gemmule.sw.device.depths import Depths
 from gemmule.sw.device.forward import Caches, answered_rows, append_rows, prompt_launches
 from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.device.listed import places_of
 from gemmule.sw.device.runtime import PAGE, LoadedModel
 from gemmule.sw.device.slots import HiddenSlots
 from gemmule.sw.errors import InputError
+from gemmule.sw.kv.depths import DepthKV
 from gemmule.sw.kv.paged import NobodyKV, PagePool
 from gemmule.sw.kv.text import TextKV
 from gemmule.sw.step import KV, Forward, LayerRange, Want
@@ -133,6 +135,7 @@ class InterpretedModel(LoadedModel):
         self.whole, self.ahead_of = whole, _Early(self.interpreter, self.cache)
         self.early: dict[Ranges, _Early] = {}
         """By the layers that they have."""
+        self.depths = Depths(network, self.cache)
         self.ledger: Ledger | None = None
         self.owners, self.tokens = {}, None
         self.further = [0]
@@ -151,11 +154,14 @@ class InterpretedModel(LoadedModel):
         """Run new rows of each sequence behind its cached ones.
 
         Raises:
-            ValueError: hidden rows are wanted, layers with caches of their own, caches whose rows are not
-                those of a text in order, or hidden rows.
+            ValueError: hidden rows are wanted or given where layers do not have rows of their own
+                (:class:`gemmule.sw.kv.depths.DepthKV`), layers with other caches of their own, or caches whose rows are
+                not those of a text in order.
         """
         want = want if isinstance(want, Want) else Want(last=want)
         ranges = self._layers(layers)
+        if isinstance(kv, DepthKV):
+            return self._through(rows, want, kv, ranges)
         if want.hidden or rows.hidden is not None:
             raise ValueError(f"{self.name}: the interpreter gives tokens and logits of rows by token, not hidden rows; "
                              "run the device for those")
@@ -182,10 +188,27 @@ class InterpretedModel(LoadedModel):
         results = () if self.timer is None else tuple(
             self.of(first).launched(rows, want, answered, cached, ranges, places))
         append_rows(kv, rows, self.local)
-        made = Forward(found.argmax(axis=1).tolist(), results, found.astype(np.int16) if want.logits else None,
-                       largest(found, want.top) if want.top else None,
-                       exponents_of(found, self.logit_scale, want.temperature) if want.temperature else None)
+        return self._answers(found, want, results)
+
+    def _answers(self, logits: np.ndarray, want: Want, results: tuple[Result, ...]) -> Forward:
+        """What is wanted of the logits of answered rows  # int64 [rows, logits]"""
+        made = Forward(logits.argmax(axis=1).tolist(), results, logits.astype(np.int16) if want.logits else None,
+                       largest(logits, want.top) if want.top else None,
+                       exponents_of(logits, self.logit_scale, want.temperature) if want.temperature else None)
         return made if self.tokens is None else made.named(self.tokens)
+
+    def _through(self, rows: Rows, want: Want, kv: DepthKV, ranges: Ranges) -> Forward:
+        """A pass of a text's rows through some layers, which have only so many of its rows."""
+        rows = rows.behind(self.first)
+        answered, cached = answered_rows(rows, want), [self.first + kv.length]
+        found = self.depths.through(rows, answered, kv, cached[0], ranges, want.place if want.hidden else None)
+        results = () if self.timer is None else tuple(self.launched(rows, want, answered, cached, ranges))
+        append_rows(kv, rows)
+        return self._answers(found, want, results)
+
+    def stream(self, slots: Sequence[int]) -> np.ndarray:
+        """Hidden rows that passes have left in these slots  # int16 [rows, columns]"""
+        return np.stack([self.depths.slots[slot] for slot in slots]).astype(np.int16)
 
     def _apart(self, rows: Rows, caches: Sequence[KV]) -> Rows:
         """The rows, those that nobody sees in sequences of their own: texts of theirs have no part in the pass."""

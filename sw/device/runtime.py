@@ -238,6 +238,17 @@ class LoadedModel:
             raise ValueError(f"{self.name} has no hidden rows: compile with general=True")
         return self.slots.check(hidden)
 
+    def stream(self, slots: Sequence[int]) -> np.ndarray:
+        """Hidden rows that passes have left in these slots, as the host reads them  # int16 [rows, columns].
+
+        Raises:
+            ValueError: the model leaves none.
+        """
+        if self.program.general is None:
+            raise ValueError(f"{self.name} has no hidden rows: compile with general=True")
+        columns = self.program.graph.nodes[0].columns
+        return self.program.general.read_hidden(self.device.read_dram, np.asarray(slots), columns)
+
     def greedy(self, kv: KV, tokens: Sequence[int], steps: int) -> Forward:
         """The greedy tokens of so many steps behind ``tokens``, which are passed behind the cached rows; all in one
         launch but for tokens before the last one.

@@ -40,6 +40,7 @@ from gemmule.sw.models.bundled import FILES
 from gemmule.sw.models.drafting.draft_vocabulary import choosing, frequent_tokens
 from gemmule.sw.models.drafting.int4_copy import Int4Copy
 from gemmule.sw.models.drafting.skipping import skipped_layers
+from gemmule.sw.models.exit_heads import ExitHeads, heads_of
 from gemmule.sw.models.import_texts import default_texts
 from gemmule.sw.models.one_pass import OnePassFile, one_pass_drafter, one_pass_path
 from gemmule.sw.models.placed import Placed
@@ -104,6 +105,7 @@ class Pair:
         int4: compiles the target's int4 copy beside it.
         one_pass: gives the drafter that was trained on the target's hidden rows, where there is one; the first call
             makes it.
+        exit_heads: trained for the target's early exits, where there are any.
     """
 
     name: str
@@ -123,6 +125,7 @@ class Pair:
     tokenizer: Tokenizer | None = None
     int4: Int4Copy | None = None
     one_pass: Callable[[], OnePassSource] | None = None
+    exit_heads: ExitHeads | None = None
 
     def decode(self, ids: Sequence[int], before: Sequence[int] = ()) -> str:
         """Text of token ids behind others, special tokens left out."""
@@ -200,8 +203,7 @@ def bundled_pair(name: str = SMALL, weights: str | None = None, *, skip_zeros: b
         encode=encode, go_on=encode, plain=encode, words=text.bundled_detokenizer(pair),
         digests=tuple(model.sha256 for model in models.values()), target=target, draft=draft,
         parameters=models["target"].network.graph.parameters, skips=skip_zeros, tokenizer=text.bundled_tokenizer(pair),
-        vocab=models["target"].network.graph.vocab,
-        int4=int4)
+        vocab=models["target"].network.graph.vocab, int4=int4, exit_heads=heads_of(pair))
 
 
 def _with_weights(file: ModelFile, weights: str | None, what: str) -> ModelFile:
@@ -270,7 +272,7 @@ def published_pair(name: str, draft: Path | None = None, weights: str | None = N
     except InputError as error:
         raise InputError(f"{error}; or take --model {DEFAULT}, which needs nothing") from None
     path, file = quantised(name, weights)
-    pair = _pair(path, file, name, draft, weights, skip_zeros)
+    pair = replace(_pair(path, file, name, draft, weights, skip_zeros), exit_heads=heads_of(name))
     return replace(pair, one_pass=cache(partial(_one_pass, name, file))) if one_pass_path(name) else pair
 
 

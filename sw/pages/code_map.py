@@ -137,6 +137,7 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
                                "noise", "lengths", "context", "stops", "script", "generation", "resident")),
         Folder("sw/decoding/candidates", ("branches", "chains", "suffixes", "stored", "merging", "bandit")),
         Folder("sw/decoding/adaptive", ("adaptive", "acceptance", "shapes", "worth")),
+        Folder("sw/decoding/exits", ("leaving", "skipping", "confidence", "reference")),
         Folder("sw/decoding/methods", ("method", "ar", "draft", "pld", "jacobi", "layerskip")),
         Folder("sw/decoding/search", ("session", "run", "beams", "scores")),
         Folder("sw/prompts", ("functions", "choose", "categories", "copies", "requests", "held_out")),

@@ -85,7 +85,8 @@ def drawing_of(name: str) -> str:
         drafts = int(method.drafts.default or 1) if method.drafts else 0
         return "\n".join(["a step, pass by pass; # a layer that runs, . one that does not:", "",
                           *time_line(BY_MODELS[name], drafts + 1)])
-    if method.needs_draft or method.needs_int4 or method.needs_one_pass or method.schedule or name == "ar":
+    if method.needs_draft or method.needs_int4 or method.needs_one_pass or method.schedule or name == "ar" or (
+            not method.lossless):
         return ""
     tree, text = _proposed(name)
 

@@ -198,7 +198,13 @@ class Generate(Record):
     distinct_4grams: float
     speedup_over_ar: float | None = Field(description="null without a baseline")
     same_tokens_as_ar: bool | None = Field(
-        description="null without a baseline, and if only the distribution of tokens must be the same")
+        description="null without a baseline, with a lossy method, and if only the distribution of tokens must be the "
+                    "same")
+    policy_equal: bool | None = Field(
+        default=None, description="whether the text of a lossy method is that of its policy, computed anew without a "
+                                  "cache; null: the method is lossless")
+    layers_run: dict[str, int] | None = Field(
+        default=None, description="tokens of a lossy method by the layers that they ran; null: all ran all of them")
     ar: Baseline | None = Field(description="null without a baseline, and with method ar")
     draft_cost: float | None = Field(description="cycles per drafted token divided by cycles per autoregressive step")
     theoretical_speedup: float | None = Field(
@@ -221,6 +227,13 @@ class BenchRow(BaseModel):
     prompts: int
     equal_to_ar: int | None = Field(
         description="texts with exactly the tokens of ar; null if only the distribution must be the same")
+    lossless: bool = Field(default=True, description="the method's text is that of ar, or has its distribution; a "
+                                                     "lossy one leaves out layers")
+    policy_equal: int | None = Field(
+        default=None, description="texts of a lossy method with exactly the tokens of its policy, computed anew "
+                                  "without a cache; null: the method is lossless")
+    layers_run: dict[str, int] | None = Field(
+        default=None, description="tokens of a lossy method by the layers that they ran; null: all ran all of them")
     speedup_over_ar: float = Field(description="mean over prompts, prefill and host included on both sides; with "
                                                "a batch, mean over the groups that share passes, for ar too")
     batch_gain: float | None = Field(description="throughput of the batch relative to its prompts one at a time by the "
@@ -300,7 +313,9 @@ class Overview(BaseModel):
     verify: str
     warm: bool
     prompts: int
-    lossless: bool | None = Field(description="every text has exactly the tokens of ar; null: not to be compared")
+    equal_to_ar: int | None = Field(default=None, description="as of a row")
+    lossless: bool | None = Field(description="as of a row")
+    policy_equal: int | None = Field(default=None, description="as of a row")
     speedup_over_ar: float
     speedup_median: float
     speedup_without_loops: float | None

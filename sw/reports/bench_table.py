@@ -37,6 +37,14 @@ SPEEDUP: Columns = {
     "no loop": lambda r: "-" if r["speedup_without_loops"] is None else (
         f"{r['speedup_without_loops']:.2f}x/{r['prompts'] - r['looping']}"),
 }
+POLICY: Columns = {
+    "lossless": lambda r: "yes" if r["lossless"] else "no",
+    "policy_equal": lambda r: "-" if r["policy_equal"] is None else f"{r['policy_equal']}/{r['prompts']}",
+}
+"""Where a method is lossy."""
+POLICY_LEGEND = (
+    "; lossless: the text is that of ar, or has its distribution; policy_equal: prompts with exactly the text of a "
+    "lossy method's policy, computed anew without a cache")
 BATCH: Columns = {"batch": lambda r: f"{r['batch_gain']:.2f}x"}
 CAUSES: Columns = {
     "tokens": lambda r: f"{r['tokens_per_step']:.2f}",
@@ -63,8 +71,8 @@ def _table(rows: Sequence[Row], columns: Columns, *, close: bool = False) -> Tab
 
 def print_bench(console: Console, rows: Sequence[Row], best: Sequence[Row], costs: Sequence[Row] = ()) -> None:
     """Print two tables that fit 100 columns, the best draft lengths, what rows cost, and the meaning of the columns."""
-    batched = any(row["batch_gain"] is not None for row in rows)
-    console.print(_table(rows, CASE | SPEEDUP | (BATCH if batched else {})))
+    batched, lossy = any(row["batch_gain"] is not None for row in rows), not all(row["lossless"] for row in rows)
+    console.print(_table(rows, CASE | SPEEDUP | (POLICY if lossy else {}) | (BATCH if batched else {})))
     console.print()
     console.print(_table(rows, CASE | CAUSES))
     for one in best:
@@ -75,7 +83,7 @@ def print_bench(console: Console, rows: Sequence[Row], best: Sequence[Row], cost
             markup=False)
     for one in costs:
         console.print(_paying(one), markup=False)
-    console.print(LEGEND + BATCH_LEGEND * batched, markup=False, style="dim")
+    console.print(LEGEND + POLICY_LEGEND * lossy + BATCH_LEGEND * batched, markup=False, style="dim")
 
 
 def _paying(one: Row) -> str:
@@ -91,10 +99,15 @@ def _paying(one: Row) -> str:
         "nothing" if even is None else f"from an acceptance of {even:.0%} on"))
 
 
+def _whether(count: int | None, prompts: int, otherwise: str) -> str:
+    """Whether all prompts have a text."""
+    return "-" if count is None else "all" if count == prompts else otherwise
+
+
 OVERVIEW: Columns = {
     "method": lambda r: r["method"] + f" {r['num_speculative_tokens']}" * (r["num_speculative_tokens"] > 0)
     + " warm" * r["warm"] + f" T {r['temperature']:g} {r['verify']}" * (r["temperature"] > 0),
-    "equal": lambda r: {True: "all", False: "NO", None: "-"}[r["lossless"]],
+    "equal": lambda r: _whether(r["equal_to_ar"], r["prompts"], "NO" if r["lossless"] else "no"),
     "mean": lambda r: f"{r['speedup_over_ar']:.2f}x",
     "median": lambda r: f"{r['speedup_median']:.2f}x",
     "worst": lambda r: f"{r['worst_speedup']:.2f}x",
@@ -113,4 +126,8 @@ OVERVIEW_LEGEND = (
 def print_overview(console: Console, rows: Sequence[Row]) -> None:
     """Print a row a method, within 80 columns, and the meaning of the columns."""
     console.print(_table(rows, OVERVIEW, close=True))
-    console.print(OVERVIEW_LEGEND, markup=False, style="dim")
+    lossy = [row for row in rows if not row["lossless"]]
+    if lossy:
+        console.print()
+        console.print(_table(lossy, {"method": OVERVIEW["method"], "equal_to_ar": SPEEDUP["equal"], **POLICY}))
+    console.print(OVERVIEW_LEGEND + POLICY_LEGEND * bool(lossy), markup=False, style="dim")

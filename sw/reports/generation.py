@@ -51,7 +51,8 @@ def generation_page(record: dict[str, Any]) -> str:
                         for name, cycles in record["cycles_by_unit"].items() if name != "host"]
     same = {True: "The text is identical to that of autoregressive decoding.",
             False: "The text DIFFERS from that of autoregressive decoding.",
-            None: "The text is drawn from the distribution of autoregressive decoding." if ar else ""}
+            None: "The method is lossy: its text is not that of autoregressive decoding." if record.get("layers_run")
+            else "The text is drawn from the distribution of autoregressive decoding." if ar else ""}
     curves = {method: record["cycles_by_position"]} | ({"ar": ar["cycles_by_position"]} if ar else {})
     positions: list[Bar] = [(f"{label}, {name}", [mean], f"{mean:,.0f}")
                             for label, means in by_position(list(curves.values()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -37,7 +38,8 @@ def generation_json(run: Generation, reference: Generation | None, pair: Pair, *
     """The numbers of a run. ``extra_parameters``: weights in addition to the target's. ``prices``: of energy.
 
     ``speedup_over_ar`` is cycles per token of autoregressive decoding divided by this run's, host and prefill included
-    on both sides (None without a reference). ``same_text``: whether the rule guarantees that both have the same tokens.
+    on both sides (None without a reference). ``same_text``: whether the rule guarantees that both have the same tokens;
+    where tokens left out layers nothing does.
     """
     expected = theory(run, reference) if reference else None
     ledger = run.ledger
@@ -76,7 +78,9 @@ def generation_json(run: Generation, reference: Generation | None, pair: Pair, *
         "bound": "memory" if ledger.dram_bound >= matrix else "compute",
         "distinct_4grams": distinct(run.tokens, 4),
         "speedup_over_ar": _speedup(run, reference) if reference else None,
-        "same_tokens_as_ar": reference.tokens == run.tokens if reference and same_text else None,
+        "same_tokens_as_ar": reference.tokens == run.tokens
+        if reference and same_text and not run.layers_run else None,
+        "layers_run": _counted(run.layers_run) or None,
         "energy": _energy(run, prices),
         "ar": _baseline(reference, prices) if reference and reference is not run else None,
         "draft_cost": expected.draft_cost if expected else None,
@@ -134,10 +138,13 @@ def _saved(run: Generation, reference: Generation) -> float:
 
 
 def _histogram(run: Generation) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for _, accepted in run.steps:
-        counts[str(accepted)] = counts.get(str(accepted), 0) + 1
-    return dict(sorted(counts.items(), key=lambda item: int(item[0])))
+    return _counted([accepted for _, accepted in run.steps])
+
+
+def _counted(numbers: Sequence[int]) -> dict[str, int]:
+    """How often each occurs, rising."""
+    counts = Counter(numbers)
+    return {str(number): counts[number] for number in sorted(counts)}
 
 
 def print_generation(console: Console, prompts: Sequence[str], run: Generation, reference: Generation | None,
@@ -179,11 +186,17 @@ def print_generation(console: Console, prompts: Sequence[str], run: Generation, 
         needs = f" and {extra_parameters:,} more weights" if extra_parameters else ""
         same = "identical to" if record["same_tokens_as_ar"] else "DIFFERENT from"
         text = f"text {same} that" if same_text else "text drawn from the distribution"
+        if run.layers_run:
+            agree = sum(one == other for one, other in zip(run.tokens, reference.tokens))
+            text = f"lossy: {agree} of {len(run.tokens)} tokens are those"
         saved = _saved(run, reference)
+        passes = f"{abs(saved):.0%} {'more' if saved < 0 else 'fewer'} passes of the target{needs}"
+        if run.layers_run:
+            layers = sum(run.layers_run) / len(run.layers_run)
+            passes = f"{layers:.2f} layers a token"
         console.print(
             f"speed-up over autoregressive decoding on the same device, host included: "
-            f"[bold]{record['speedup_over_ar']:.2f}x[/bold], with {abs(saved):.0%} "
-            f"{'more' if saved < 0 else 'fewer'} passes of the target{needs}; {text} of autoregressive decoding")
+            f"[bold]{record['speedup_over_ar']:.2f}x[/bold], with {passes}; {text} of autoregressive decoding")
 
 
 def _pruned_line(record: dict[str, Any], pruned: Pruned) -> str:
@@ -259,6 +272,9 @@ def _table(runs: Mapping[str, dict[str, Any]]) -> Table:
         lambda r: " ".join(f"{share:.0%}" for share in r["acceptance_by_position"][:MOST_POSITIONS]) or "-")
     row("accepted per step (count: steps)",
         lambda r: " ".join(f"{k}:{v}" for k, v in r["accept_histogram"].items()))
+    if any(record["layers_run"] for record in runs.values()):
+        row("layers run (count: tokens)",
+            lambda r: " ".join(f"{k}:{v}" for k, v in (r["layers_run"] or {}).items()) or "all")
     row("target / draft passes", lambda r: f"{r['target_passes']} / {r['draft_passes']}")
     if any(sum(record["launches"].values()) < record["target_passes"] + record["draft_passes"]
            for record in runs.values()):

@@ -68,6 +68,10 @@ class Settings:
             self._check_drafts(f"--draft-lengths {self.draft_lengths}", scheduled)
         if self.adaptive:
             self._check_adaptive()
+        self.way.check_alone({
+            "--batch": self.batch > 1, "--temperature": self.temperature > 0, "--prune": self.prune is not None,
+            "--kv-cache none": self.kv_cache == "none", f"--launch {self.launch}": self.launch != "pass",
+            f"--context-overflow {self.context_overflow}": self.context_overflow != "stop"})
         check_launch(self.launch, self.temperature > 0, self.draft_lengths, self.kv_cache)
         _ = self.pruning
         if self.batch > 1:
@@ -84,7 +88,7 @@ class Settings:
         Raises:
             InputError: something else decides, or does not let decide.
         """
-        self._check_drafts("--adaptive", tuple(name for name in METHODS if name != "ar"))
+        self._check_drafts("--adaptive", tuple(name for name, one in METHODS.items() if name != "ar" and one.lossless))
         for option, given in {f"--draft-lengths {self.draft_lengths}": self.draft_lengths != "constant",
                               f"--launch {self._launch}": self._launch != "pass",
                               "--kv-cache none": self.kv_cache == "none", "--prune": self.prune is not None}.items():

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gemmule.config import Host
     from gemmule.sw.datastore.datastore import Datastore
     from gemmule.sw.decoding.adaptive.shapes import Place
+    from gemmule.sw.decoding.exits.reference import Plain
     from gemmule.sw.decoding.lengths import Lengths
     from gemmule.sw.decoding.one_pass import OnePass
     from gemmule.sw.decoding.tree import Drafter
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from gemmule.sw.kv.pruning import Pruning
     from gemmule.sw.kv.selected import Chooser
     from gemmule.sw.kv.text import TextKV
+    from gemmule.sw.models.exit_heads import ExitHeads
 
 __all__ = ["DRAFT", "TREE", "VOCABULARY", "Method", "Option", "Request", "file_of"]
 
@@ -119,6 +121,7 @@ class Request:
         chooser: chooses rows of the target's cache for a second one; None where there is none.
         memory: what the method keeps from text to text of a session that are decoded the same way.
         curve: what passes of the target cost; None: nobody knows beforehand.
+        exit_heads: trained for the target's early exits; None where there are none.
     """
 
     draft: LoadedModel | None
@@ -138,6 +141,7 @@ class Request:
     chooser: Chooser | None = None
     memory: dict[str, Any] = field(default_factory=dict)
     curve: CostCurve | None = None
+    exit_heads: ExitHeads | None = None
 
     def check_vocabulary(self) -> None:
         """Whether drafts may choose among some tokens.
@@ -198,9 +202,12 @@ class Method:
         cuts: what makes its drafts cheaper than passes of the target: layers, width, length or no passes; for docs.
         source: of the idea, for docs.
         labels: names under which its own passes are charged, beside the target's.
+        lossless: whether the text is that of autoregressive decoding, or has its law.
+        policy: of a lossy one a plain reading: what it chooses behind a prompt and each token of a text that follows,
+            computed from nothing.
 
     Raises:
-        InputError: the name is none for a command line, or a default is out of range.
+        InputError: the name is none for a command line, a default is out of range, or a lossy method has no policy.
     """
 
     name: str
@@ -222,11 +229,16 @@ class Method:
     cuts: str = ""
     source: str = ""
     labels: tuple[str, ...] = ()
+    lossless: bool = True
+    policy: Callable[[Plain], list[int]] | None = None
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z][a-z0-9-]*", self.name) or self.name in RESERVED:
             raise InputError(f"a method's name must be lower-case letters, digits and -, and none of "
                              f"{', '.join(RESERVED)}, not {self.name!r}")
+        if self.lossless != (self.policy is None):
+            raise InputError(f"a lossy method must have a policy to be checked against, and no other has one: "
+                             f"{self.name}")
         for option in self.every_option():
             if option.default is not None:
                 option.check(option.default)
@@ -245,6 +257,17 @@ class Method:
         """The one that says how many tokens are drafted comes first."""
         yield from (self.drafts,) if self.drafts else ()
         yield from self.options
+
+    def check_alone(self, given: Mapping[str, bool]) -> None:
+        """Whether a lossy method goes with what else is asked for: by name, whether it is.
+
+        Raises:
+            InputError: it does not.
+        """
+        for option in given:
+            if given[option] and not self.lossless:
+                raise InputError(f"--method {self.name} takes one greedy text with its whole cache, a pass a launch, "
+                                 f"not {option}: drop one of the two")
 
     def values(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Its own options by key: as given, else their defaults.

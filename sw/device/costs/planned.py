@@ -54,8 +54,9 @@ class Compiled(Protocol):
 
 def planned_launches(model: Compiled, rows: Rows, want: Want, answered: np.ndarray, cached: Sequence[int],
                      ranges: Ranges, places: list[np.ndarray] | None = None) -> Iterator[Planned]:
-    """Of a pass through ranges of layers over rows by token, behind ``cached`` rows of each sequence, constant ones
-    among them; ``answered``: rows whose answers are wanted, bool [rows]. ``places``: rows of a pool, by sequence.
+    """Of a pass through ranges of layers over rows by token, or by hidden row, behind ``cached`` rows of each sequence,
+    constant ones among them; ``answered``: rows whose answers are wanted, bool [rows]. ``places``: rows of a pool, by
+    sequence.
 
     Raises:
         ValueError: it needs the general program, and there is none.
@@ -85,10 +86,10 @@ def planned_launches(model: Compiled, rows: Rows, want: Want, answered: np.ndarr
         lengths = [length + done for length, done in zip(cached, piece.before)]
         for part in ranges:
             last = part is ranges[-1]
-            slot = None if last else slots.take()[0]
+            slot = (want.place if want.hidden else None) if last else slots.take()[0]
             wanted = Answers(rows=count if last else 0, logits=want.logits, top=want.top > 0, scale=scale, hidden=slot)
             yield Planned(general, program.general_step(taken, lengths, part, wanted),
                           program.gathered(taken, general.commands), program.scattered(piece.rows, lengths))
-            if slot is not None:
+            if slot is not None and not last:
                 taken = taken.entering(slot + program.slots(piece.rows))
         slots.drop(len(ranges) - 1)

@@ -15,6 +15,7 @@ ROW = {
     "slower_than_ar": 1.0, "speedup_without_loops": 10.75, "looping": 8, "tokens_per_step": 11.5, "acceptance": 1.0,
     "distinct_4grams": 1.0, "draft_cost": 0.125, "theoretical_speedup": 12.5, "decode_speedup": 12.625,
     "roofline_fraction": 0.975, "batch_gain": 3.25, "break_even": 0.375,
+    "lossless": True, "policy_equal": None,
 }
 PLAIN = ROW | {"method": "ar", "verify": "greedy", "temperature": 0.0, "equal_to_ar": 50, "speedup_without_loops": None,
                "theoretical_speedup": None, "batch_gain": None, "break_even": None}
@@ -38,6 +39,13 @@ def test_every_cell_is_whole_at_100_columns(batched: bool) -> None:
     assert lines[4].split() == ["completion", "draft", "15", "0.8", "11.50", "100%", "100%", "0.125", "38%", "12.50x",
                                 "101.0%", "97.5%"]
     assert lines[5].split() == ["rejection"], "the widest numbers leave a method two lines"
+
+
+def test_lossy_methods_are_marked() -> None:
+    lines = shown(PLAIN, PLAIN | {"method": "skipdecode", "lossless": False, "policy_equal": 50, "equal_to_ar": 3})
+    assert lines[0].split()[-2:] == ["lossless", "policy_equal"]
+    assert lines[1].split()[-2:] == ["yes", "-"]
+    assert lines[2].split()[-2:] == ["no", "50/50"]
 
 
 def test_what_a_row_lacks_is_a_dash() -> None:

@@ -1,0 +1,70 @@
+"""Values of passes through some layers whose rows stay there, by the interpreter: each layer has a cache of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gemmule.compiler.ir import Cache, Network, Rows
+from gemmule.sw.device.layerwise import Layerwise
+from gemmule.sw.kv.depths import DepthKV
+
+__all__ = ["Depths"]
+
+
+class Depths:
+    """The layers of a model, beside the cache that its passes through all layers fill.
+
+    Attributes:
+        slots: rows of the residual stream that passes left, by slot  # int64 [columns]
+    """
+
+    def __init__(self, network: Network, whole: Cache) -> None:
+        self.network, self.whole = network, whole
+        self.slots: dict[int, np.ndarray] = {}
+        self._layers: Layerwise | None = None
+        self._caches: dict[int, Cache] = {}
+        self._turn: object | None = None
+
+    def through(self, rows: Rows, answered: np.ndarray, kv: DepthKV, cached: int, ranges: Sequence[tuple[int, int]],
+                place: int | None) -> np.ndarray:
+        """Logits of the answered rows  # int64 [answered, vocab].
+
+        ``rows`` enter by token or by slot, behind ``cached`` rows that the layers have, constant ones among them;
+        ``place``: the first slot for what leaves the last layer.
+        """
+        layers = self._layers = self._layers or Layerwise(self.network)
+        if kv.turn is not self._turn:
+            self._turn, self._caches = kv.turn, {}
+        stream = layers.embedded(rows) if rows.hidden is None else np.stack([self.slots[int(i)] for i in rows.hidden])
+        for first, count in ranges:
+            for layer in range(first, first + count):
+                stream = layers.layer(layer, rows, stream, self._behind(layer, cached))
+        if place is not None:
+            self.slots.update(enumerate(stream, place))
+        self._seen(rows, cached)
+        index = np.flatnonzero(answered)
+        if not len(index):
+            return np.zeros((0, self.network.graph.vocab), dtype=np.int64)
+        return layers.logits(rows.take(index), stream[index])
+
+    def _behind(self, layer: int, cached: int) -> Cache:
+        """The cache of a layer with so many rows; at first they are those of passes through all layers."""
+        if layer not in self._caches:
+            assert self._layers is not None
+            self._caches[layer] = self._layers.cache(layer)
+            self._caches[layer].begin_with(self.whole, 0)
+        self._caches[layer].truncate(cached)
+        return self._caches[layer]
+
+    def _seen(self, rows: Rows, cached: int) -> None:
+        """The whole cache counts the rows; nobody reads their keys and values there."""
+        new = rows.take(np.arange(max(0, self.whole.length() - cached), len(rows))) \
+            if self.whole.length() < cached + len(rows) else None
+        if new is None:
+            return
+        for node, width in self.whole.width.items():
+            nothing = np.zeros((len(new), width), dtype=np.int8)
+            self.whole.extend(node, 0, nothing, nothing)
+        self.whole.advance(new)
