@@ -135,7 +135,7 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
         Folder("sw/models/smollm2", (), "Drafters trained for SmolLM2, in int8."),
         Folder("sw/decoding", ("session", "generate", "asking", "tree", "paced", "verify", "sampling",
                                "noise", "lengths", "context", "stops", "script", "generation", "resident")),
-        Folder("sw/decoding/candidates", ("branches", "chains", "suffixes", "stored", "merging", "bandit")),
+        Folder("sw/decoding/candidates", ("branches", "levels", "chains", "suffixes", "stored", "merging", "bandit")),
         Folder("sw/decoding/adaptive", ("adaptive", "acceptance", "shapes", "worth")),
         Folder("sw/decoding/methods", ("method", "ar", "draft", "pld", "jacobi", "layerskip")),
         Folder("sw/decoding/search", ("session", "run", "beams", "scores")),
