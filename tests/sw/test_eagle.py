@@ -7,9 +7,13 @@ import pytest
 
 from gemmule.compiler.ir import Borrowed, Cache, IntegerInterpreter, Network, Rows, residuals
 from gemmule.config import load_config
+from gemmule.sw.decoding.adaptive.adaptive import Adaptive
+from gemmule.sw.decoding.adaptive.steps import Steps
 from gemmule.sw.decoding.candidates.levels import Candidate, Levels
 from gemmule.sw.decoding.generate import Conversation
 from gemmule.sw.decoding.methods.eagle import Eagle
+from gemmule.sw.decoding.verify import GREEDY
+from gemmule.sw.device.costs.cost_curve import CostCurve
 from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.device.runtime import LoadedModel
 from gemmule.sw.errors import InputError
@@ -134,6 +138,21 @@ def test_it_needs_its_cache(both: tuple[LoadedModel, Trained]) -> None:
     target, trained = both
     with pytest.raises(InputError, match="--method eagle goes on from rows of its cache, not with --kv-cache none"):
         talk(target, trained, Ledger(CONFIG), method="eagle", kept=False)
+
+
+def test_adaptive_verification(both: tuple[LoadedModel, Trained]) -> None:
+    """Where steps cost so much that drafting may pay, some draft, and take in what others missed; the text stays."""
+    target, trained = both
+    expected = talk(target, trained, Ledger(CONFIG), method="ar").turn(PROMPTS[3], 40)
+    ledger = Ledger(CONFIG)
+    inner = Eagle(replace(trained["eagle"], model=trained["eagle"].model.charging(ledger)), 7, depth=3)
+    kv, program = target.charging(ledger).kv(), target.program
+    steps = Steps(CostCurve(target), ledger, TARGET, want=GREEDY.want(), rows=program.max_rows,
+                  parameters=program.graph.parameters, step=10_000_000, prefix=target.first)
+    run = Conversation(target, Adaptive(inner, steps, lambda: kv.sequence), ledger, kv=kv).turn(PROMPTS[3], 40)
+    assert run.tokens == expected.tokens
+    assert {drafted > 0 for drafted, _ in run.steps} == {False, True}
+    assert max(drafted for drafted, _ in run.steps) < 7
 
 
 @pytest.mark.rtl
