@@ -43,7 +43,7 @@ BY_MODELS: dict[str, list[tuple[str, int, str]]] = {
     "self": [("target without 2 layers, 1 row", 1, "##.##.##")],
     "layerskip": [("first layers, 1 row", 3, "##......")],
     "parallel": [("one-pass drafter, 7 rows", 1, "##")],
-    "eagle": [("drafter, 2 rows of the text", 1, "#"), ("drafter, 3 paths and what is before", 3, "#")]}
+    "eagle": [("drafter, 2 rows of the text", 1, "#"), ("drafter, 4 paths and what is before", 3, "#")]}
 """Of a method whose drafts come from models: its passes, how often, and which layers they run."""
 WHOLE = "########"
 

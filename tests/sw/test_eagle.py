@@ -129,9 +129,9 @@ def test_a_shape_that_is_given(both: tuple[LoadedModel, Trained]) -> None:
     assert found.tokens == expected.tokens
     assert {drafted for drafted, _ in found.steps[:3]} == {5}
     for shape, said in (("0 4", "at most 4 candidates behind one path"),
-                        (" ".join(",".join("0" * depth) for depth in range(1, 7)), "levels, as the")):
+                        (" ".join(",".join("0" * depth) for depth in range(1, 5)), "levels, as the")):
         with pytest.raises(InputError, match=f"--tree must have .*{said}"):
-            talk(target, trained, Ledger(CONFIG), method="eagle", count=7, tree=shape)
+            talk(target, trained, Ledger(CONFIG), method="eagle", count=7, tree=shape, eagle_depth=3)
 
 
 def test_it_needs_its_cache(both: tuple[LoadedModel, Trained]) -> None:

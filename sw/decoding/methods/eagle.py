@@ -38,7 +38,7 @@ __all__ = ["METHOD", "Eagle"]
 class Eagle(TrainedDrafter):
     """Drafts a tree level by level."""
 
-    def __init__(self, drafter: TrainedModel, most: int, *, top: int = 4, width: int = 3, depth: int = 5,
+    def __init__(self, drafter: TrainedModel, most: int, *, top: int = 4, width: int = 4, depth: int = 7,
                  host: Host | None = None, shape: tuple[Place, ...] | None = None) -> None:
         """``most``: candidates of a step; ``top``: behind one path; ``width``: paths that a pass answers behind;
         ``depth``: passes of a step at most; ``shape``: of each tree, None: each grows as it is likely.
@@ -145,8 +145,8 @@ METHOD = Method(
     options=(
         Option(name="--eagle-top", limits=Range(1, 8, "tokens"), default=4,
                help="Candidates behind one path, the drafter's largest logits."),
-        Option(name="--eagle-width", limits=Range(1, 15, "paths"), default=3,
+        Option(name="--eagle-width", limits=Range(1, 15, "paths"), default=4,
                help="Paths that one pass of the drafter answers behind."),
-        Option(name="--eagle-depth", limits=Range(1, 8, "passes"), default=5,
+        Option(name="--eagle-depth", limits=Range(1, 8, "passes"), default=7,
                help="Passes of the drafter in a step, at most."),
         TREE))
