@@ -43,7 +43,7 @@ RUNS = (("ar", "pass", "completion"), ("draft", "pass", "completion"), ("pld", "
 """Method, launch mode, and the category whose first prompt is continued."""
 PRUNED_RUN = RUNS[2]
 """The same where the cache is pruned."""
-EVERY = tuple((name, "pass", "copy") for name, one in METHODS.items() if not one.needs_one_pass)
+EVERY = tuple((name, "pass", "copy") for name, one in METHODS.items() if not one.trained)
 """The same with ``--every``."""
 
 

@@ -37,9 +37,10 @@ from gemmule.sw.decoding.methods.parallel import FORMS, TEMPERATURES, WIDEST, Gu
 from gemmule.sw.decoding.methods.suffix import Texts
 from gemmule.sw.decoding.tree import Tree
 from gemmule.sw.decoding.verify import greedy as accepted
-from gemmule.sw.models.one_pass import OnePassFile, hidden_rows, one_pass_drafter
 from gemmule.sw.models.quantised import quantised
 from gemmule.sw.models.sources import read_source
+from gemmule.sw.models.trained.calibrate import hidden_rows
+from gemmule.sw.models.trained.drafter import DrafterFile, trained_drafter
 from gemmule.sw.text.chat import Template
 
 NAME = "smollm2"
@@ -78,7 +79,7 @@ class Answer:
 def answers(requests: int, kept: Path) -> list[Answer]:
     """Of so many requests of each category, by the target and by the drafter with int8 and int4 weights."""
     _, file = quantised(NAME, None)
-    drafter = one_pass_drafter(NAME, file)
+    drafter = trained_drafter(NAME, "parallel", file)
     networks = {"int8": drafter.file.network, "int4": narrowed(drafter.file.network, head=True)}
     folder = kept / drafter.file.sha256[:16]
     folder.mkdir(parents=True, exist_ok=True)
@@ -115,7 +116,7 @@ def _texts(file: ModelFile, requests: int, kept: Path) -> dict[str, tuple[list[i
     return {name: (prompt, written[name]) for name, prompt in prompts.items()}
 
 
-def _guesses(target: Network, network: Network, drafter: OnePassFile, ids: list[int],
+def _guesses(target: Network, network: Network, drafter: DrafterFile, ids: list[int],
              prompt: int) -> tuple[np.ndarray, np.ndarray]:
     """Tokens and logits at each anchor, as the decoding loop's passes give them."""
     borrowed = [node for node in network.graph.nodes if isinstance(node, Borrowed)]

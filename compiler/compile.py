@@ -38,7 +38,7 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
                     pool: int = 0, fused: bool = True, standard: bool = False, pages: Pages | None = None,
                     values: int = 0, packed: Packing | None = None,
                     among: Sequence[Choice] | None = None, checked: bool = True,
-                    notes: Notes | None = None, lend: int = 0, borrow: Lender | None = None,
+                    notes: Notes | None = None, lend: int = 0, own: int = 0, borrow: Lender | None = None,
                     branches: int = 0) -> ModelProgram:
     """Compile a quantised decoder for passes of up to ``rows`` new rows, with the cached ones up to ``context``.
 
@@ -52,8 +52,9 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
     keys stand behind the upper ones, from which largest probability on a row needs none.
     ``among``: mappings, of which the first that fits is taken; by default all. Without ``checked`` the program is only
     good for timing. ``notes`` get what each pass made. ``lend``: each pass leaves the residual stream behind every so
-    many layers in DRAM, for a network that reads it. ``borrow``: where a network finds those rows. ``branches``: rows
-    of a cache of which each new row sees some of its own, for texts that begin alike
+    many layers in DRAM, for a network that reads it, with ``own`` slots for rows that this one leaves for itself.
+    ``borrow``: where a network finds those rows. ``branches``: rows of a cache of which each new row sees some of its
+    own, for texts that begin alike
     (:mod:`gemmule.compiler.kernels.attention.texts.branches`); it may have more rows than a text has positions.
 
     Raises:
@@ -92,7 +93,7 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
     context = branches or context
     kind = (PagesProgram if pages else PackedProgram if packed else BranchesProgram if branches
             else ListedProgram if pool and batch > 1 else ModelProgram)
-    lends = Lent.of(network.graph, config.dim, lend, context) if lend else None
+    lends = Lent.of(network.graph, config.dim, lend, context, own) if lend else None
     if borrow:
         borrow.lent.check(network.graph, config.dim)
     plain = PassEntry(kind, network, config, rows=rows, batch=batch, context=context, tokens=tokens, pool=pool,

@@ -152,6 +152,12 @@ class Hidden:
         """Some of them."""
         return Hidden(self.slots[rows], self.depth, self.stamps)
 
+    @staticmethod
+    def joined(parts: Sequence[Hidden]) -> Hidden:
+        """Those of several launches, one behind the other."""
+        return Hidden(np.concatenate([part.slots for part in parts]), parts[0].depth,
+                      tuple(stamp for part in parts for stamp in part.stamps))
+
 
 @dataclass(frozen=True, eq=False)
 class TopK:

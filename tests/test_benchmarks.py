@@ -268,7 +268,8 @@ def test_tables_of_all_methods_are_those_of_the_page(monkeypatch: pytest.MonkeyP
     monkeypatch.syspath_prepend(ROOT)
     from benchmarks.all_methods_page import PAGE, PARTS, RESULTS
 
-    for name, most in (("bench_all_default", {"parallel", "joined"}), ("bench_all_smollm2", {"draft", "draft-tree"})):
+    for name, most in (("bench_all_default", {"parallel", "joined", "eagle"}),
+                       ("bench_all_smollm2", {"draft", "draft-tree", "eagle"})):  # eagle: bench_eagle_smollm2
         rows = json.loads((RESULTS / f"{name}.json").read_text())["rows"]
         assert {*METHODS} - {row["method"] for row in rows} <= most
         assert all(row["equal_to_ar"] == row["prompts"] for row in rows)

@@ -101,12 +101,21 @@ class Borrowed(Node):
     """A row of another network's residual stream, int16: what stood behind ``depth`` of its layers.
 
     Which row of that network a row reads, :attr:`Rows.borrowed` tells. The interpreters are fed the values.
+
+    With ``own`` it is a row of this network, which one of its earlier passes left behind so many of its layers. A row
+    reads either one of those or rows of the other network: the ones that it does not read are 0.
     """
 
     op: Literal["borrowed"] = "borrowed"
     depth: Size
     step: float = Field(gt=0, allow_inf_nan=False)
-    """``real = number * step``, as that network has it."""
+    """``real = number * step``, as that network has it. Of own rows quantising sets it: it is the residual stream's."""
+    own: bool = False
+
+    @model_serializer(mode="wrap")
+    def _short(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without what earlier files do not have, where it is not so."""
+        return {name: value for name, value in whole(self).items() if name != "own" or value}
 
 
 class Position(Node):

@@ -20,8 +20,9 @@ def residuals(graph: Graph) -> list[str]:
     by_name = graph.by_name
     firsts: dict[int | None, str] = {}
     for node in graph.nodes:
-        if isinstance(node, Norm) and not isinstance(by_name[node.x], Borrowed):
-            firsts.setdefault(node.layer, node.x)
+        first = node.layer is None or node.layer not in firsts  # norms before the layers are of other streams
+        if first and isinstance(node, Norm) and not isinstance(by_name[node.x], Borrowed):
+            firsts[node.layer] = node.x
     return [firsts[layer] for layer in (*range(graph.layers), None)]
 
 

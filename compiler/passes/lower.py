@@ -208,7 +208,9 @@ class _Lowering:
         if self.borrows is None or self.b.batch > 1 or self.b.looped:
             raise CompileError(f"{node.name}: rows of another network need one whose program lends them, and passes of "
                                "one sequence: compile with borrow=")
-        self.borrowed[node.name] = borrow(self.b, node, self.borrows, 2 * self.b.rows)
+        self.borrowed[node.name] = rows = borrow(self.b, node, self.borrows, 2 * self.b.rows)
+        if any(isinstance(reader, Add) for reader in self.b.network.graph.readers(node.name)):
+            self.residual = rows  # a stream that begins with it, up to the embeddings
 
     def _spill(self, name: str) -> None:
         """An int8 value through DRAM, where operators are not fused."""

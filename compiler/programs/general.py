@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from gemmule.compiler.errors import AccumulatorError, CompileError
-from gemmule.compiler.ir import Embedding, Position, Rope
+from gemmule.compiler.ir import Borrowed, Embedding, Position, Rope
 from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.kernels.head.answers import BACK, FOUND, HIDDEN, AnswerLayout, General
 from gemmule.compiler.kernels.head.ids import check_ids
+from gemmule.compiler.kernels.head.lent import LENT
 from gemmule.compiler.kernels.virtual import Buffer, LengthReg
 from gemmule.compiler.passes.allocate import allocate_apart
 from gemmule.compiler.passes.emit import fixed_bases
@@ -28,7 +29,7 @@ SLOTS = 4
 TOP = 16
 """Largest logits of a row."""
 STANDING = {BACK: FOUND, HIDDEN: "embedding"}
-"""Regions that are part of another one."""
+"""Regions that are part of another one: hidden rows stand behind the embeddings, or where own rows are borrowed."""
 
 
 class GeneralEntry(Entry[GeneralProgram]):
@@ -76,10 +77,13 @@ class GeneralEntry(Entry[GeneralProgram]):
     def build(self) -> GeneralProgram:
         graph, plain, dim = self.graph, self.plain, self.config.dim
         embedding = next(node for node in graph.nodes if isinstance(node, Embedding))
-        names = {register: STANDING.get(region, region) for register, region in fixed_bases(self.bases).items()}
+        own = plain.borrows if any(isinstance(node, Borrowed) and node.own for node in graph.nodes) else None
+        standing = STANDING | ({HIDDEN: LENT} if own else {})
+        names = {register: standing.get(region, region) for register, region in fixed_bases(self.bases).items()}
         answers = AnswerLayout.of(self.config, self.mapping.rows, graph.by_name[graph.output].columns, TOP)
         return GeneralProgram(
             **self.standing(names, {*names.values(), CACHE}), max_rows=plain.rows, batch=plain.batch,
-            max_positions=plain.context, layout=plain.layout, answers=answers, slots=self.general.slots,
+            max_positions=plain.context, layout=plain.layout, answers=answers,
+            slots=own.own if own else self.general.slots, own=own,
             hidden_row=2 * -(-embedding.columns // dim) * dim, vocab=embedding.vocab, ranges=self.ranges,
             registers_of=self.bases, scattered=plain.branches)

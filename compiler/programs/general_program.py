@@ -14,6 +14,7 @@ from gemmule.compiler.kernels.attention.shared import CACHE, new_region
 from gemmule.compiler.kernels.head.answers import FOUND, HIDDEN, AnswerLayout
 from gemmule.compiler.kernels.head.ids import HALF_BYTES, joined
 from gemmule.compiler.kernels.head.launch_words import launch_commands
+from gemmule.compiler.kernels.head.lent import LENT, Lent
 from gemmule.compiler.kernels.virtual import LengthReg
 from gemmule.compiler.passes.roll import LayerStrides
 from gemmule.compiler.program import Program, ReadDram, Registers
@@ -59,6 +60,9 @@ class GeneralProgram(Program):
     ranges: LayerStrides
     registers_of: Mapping[str, int]
     """Base register by region."""
+    own: Lent | None = None
+    """Where its hidden rows go, if it borrows them in later passes; None: behind the embeddings, in whose place they
+    are taken."""
     scattered: bool = False
     """New rows are stored by list, to any rows of the cache."""
 
@@ -91,8 +95,8 @@ class GeneralProgram(Program):
         for sequence, context in enumerate(cached):
             at = sequence * size + (0 if self.scattered else context * self.layout.row)
             windows[self.registers_of[new_region(sequence)]] = (address + at, whole - at)
-        table, room = self.symbols["embedding"]
-        slot = (self.vocab + (wanted.hidden or 0)) * self.hidden_row
+        region, slot = self._slot(wanted.hidden or 0)
+        table, room = self.symbols[region]
         if wanted.hidden is not None and not 0 <= wanted.hidden <= self.slots - every:
             raise CompileError(f"hidden rows must lie in slots 0 to {self.slots - 1}, not from {wanted.hidden} on")
         windows[self.registers_of[HIDDEN]] = (table + slot, room - slot)
@@ -103,6 +107,10 @@ class GeneralProgram(Program):
             LengthReg.POINTER: first * self.ranges.scalings, LengthReg.LAYERS: count})
         made.first = tuple(self._first(cached, first, answered, wanted, every))
         return made
+
+    def _slot(self, number: int) -> tuple[str, int]:
+        """Region and offset of a hidden row."""
+        return (LENT, self.own.slot(number)) if self.own else ("embedding", (self.vocab + number) * self.hidden_row)
 
     def _first(self, cached: Sequence[int], first: int, answered: int, wanted: Answers,
                every: int) -> list[Command]:
@@ -181,7 +189,6 @@ class GeneralProgram(Program):
 
     def read_hidden(self, read_dram: ReadDram, slots: np.ndarray, columns: int) -> np.ndarray:
         """Rows of the residual stream, int16 [rows, columns]."""
-        rows = [self.read(read_dram, "embedding", (self.vocab + int(slot)) * self.hidden_row, self.hidden_row)
-                for slot in slots]
+        rows = [self.read(read_dram, *self._slot(int(slot)), self.hidden_row) for slot in slots]
         planes = np.stack(rows).reshape(len(rows), -1, 2, self.config.dim)
         return join_planes(planes[:, :, 0], planes[:, :, 1]).reshape(len(rows), -1)[:, :columns].astype(np.int16)

@@ -252,8 +252,8 @@ class ModelProgram(Program):
             raise CompileError(f"tokens must be from 0 to {self.graph.vocab - 1}, not {rows.tokens.max()}")
         if rows.positions.max() >= self.graph.positions:
             raise CompileError(f"positions must be from 0 to {self.graph.positions - 1}, not {rows.positions.max()}")
-        if self.borrows is not None and rows.lent.max() >= self.borrows.positions:
-            raise CompileError(f"borrowed rows must be from 0 to {self.borrows.positions - 1}, not {rows.lent.max()}")
+        if self.borrows is not None and rows.lent.max() >= self.borrows.rows:
+            raise CompileError(f"borrowed rows must be from 0 to {self.borrows.rows - 1}, not {rows.lent.max()}")
         for region, values in ((TOKENS, tokens), (POSITIONS, positions), (BORROWED, rows.lent)):
             if region in self.symbols:
                 placed = np.zeros(int(slots[-1]) + 1 if self.batch == 1 else self.batch * self.max_rows, dtype=np.int64)

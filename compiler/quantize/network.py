@@ -38,6 +38,7 @@ from gemmule.compiler.ir import (
     Product,
     Rope,
     Type,
+    residuals,
 )
 from gemmule.compiler.quantize.activation import POLYNOMIAL_STEP, activation_form, with_activation
 from gemmule.compiler.quantize.prefix import with_prefix
@@ -230,7 +231,7 @@ class _Quantizer:
         joined: dict[str, set[str]] = {}
         peaks: dict[str, float] = {}
         for node in self.graph.nodes:
-            if isinstance(node, Embedding | Position | Add) or node.name in self.graph.wide_norms:
+            if isinstance(node, Embedding | Position | Add) or node.name in self.graph.wide_norms or _own(node):
                 joined[node.name] = {node.name}
                 peaks[node.name] = self.taps.peak(node.name)
             if isinstance(node, Embedding | Position):  # every token's counts, seen in calibration or not
@@ -238,6 +239,9 @@ class _Quantizer:
             if isinstance(node, Add):
                 joined[node.name] |= set().union(*(joined.get(name, set()) for name in node.inputs))
                 joined |= dict.fromkeys(joined[node.name], joined[node.name])
+        for node in filter(_own, self.graph.nodes):  # an earlier pass left it, on the stream's step
+            group = joined[node.name] | joined[residuals(self.graph)[-1]]
+            joined |= dict.fromkeys(group, group)
         return {name: RESIDUAL_ROOM * max(peaks[other] for other in group) / INT16_MAX
                 for name, group in joined.items()}
 
@@ -321,6 +325,8 @@ class _Quantizer:
             case Position():
                 table = self.network.tensor(node, "table") / self.stream[node.name]
                 self._put(node, {"table": saturate(np.rint(table).astype(np.int64), 16).astype(np.int16)})
+            case Borrowed(own=True):
+                self._put(node, {}, step=self.stream[node.name])
             case Borrowed():
                 self._put(node, {})
             case Add():
@@ -463,6 +469,11 @@ class _Quantizer:
 def _of_heads(node: Node) -> bool:
     """Whether it is a norm of heads, from int16 to int16."""
     return isinstance(node, Norm) and node.head_dim is not None
+
+
+def _own(node: Node) -> bool:
+    """Whether it is a row that an earlier pass of the network left."""
+    return isinstance(node, Borrowed) and node.own
 
 
 def _one(type_: Type) -> float:

@@ -113,7 +113,7 @@ class Plan:
             self.device, self.backend, self.pair, general=general, launch=self.launch if self.pair.draft else "pass",
             interpreted=self.interpreted, batch=1 if rows is None else self.batch, rows=rows,
             prefill=self.prefill_rows if rows is None else 0, pruning=self.pruning,
-            one_pass=any(one.needs_one_pass for one in self._methods),
+            trained=sorted({one.trained for one in self._methods if one.trained}, reverse=True),
             int4=any(needing_int4(one.name, self._options(one.name)) for one in self._methods),
             wide=any(one.wide for one in self._methods),
             draft_vocabulary=next(filter(None, (mine.get(VOCABULARY.key) for mine in self.options.values())), None),
@@ -216,6 +216,6 @@ class Plan:
             sha256(program.image).hexdigest()
             for model in (self.alone.target, self.alone.draft, self.alone.int4) if model
             for program in (model.program, model.prefill, *model.narrow, model.sampled) if program),
-            *([self.alone.one_pass.digest] if self.alone.one_pass else []), *self._datastores(),
+            *(one.digest for one in self.alone.trained.values()), *self._datastores(),
             self.new_tokens, self.launch, self.batch, *self.given, *(["adaptive"] if self.adaptive else []),
             [repr(case) for case in self.cases if not case.warm], ways]

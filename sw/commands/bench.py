@@ -253,8 +253,9 @@ def _has(pair: Pair, method: Method, *, alone: bool, adaptive: bool) -> bool:
     """
     if not method.lossless and (adaptive or not alone):
         return False
-    return not ((method.needs_draft and pair.draft is None) or (method.needs_one_pass and (
-        pair.one_pass is None or not alone)) or (method.needs_int4 and (pair.int4 is None or not pair.int4.able)))
+    return not ((method.needs_draft and pair.draft is None)
+                or (method.trained and (method.trained not in pair.trained or not alone))
+                or (method.needs_int4 and (pair.int4 is None or not pair.int4.able)))
 
 
 def _cases(methods: Sequence[str], lengths: Sequence[int], temperatures: Sequence[float], verify: str | None,

@@ -30,10 +30,10 @@ def resident(session: Session) -> dict[str, Any]:
     Of the session's own batch to the byte (where a pass takes two launches, up to 128 KiB more), as the compiler would
     place other contexts; of other batches with as many rows a text and ``BESIDE`` left for their programs.
     """
-    one_pass = session.one_pass.model if session.one_pass else None
+    trained = [(f"{kind} drafter" if len(session.trained) > 1 else DRAFT, one.model)
+               for kind, one in session.trained.items()]
     models = [_Model(model, name) for name, model in (
-        (session.target.name, session.target), (DRAFT, session.draft), ("int4 copy", session.int4), (DRAFT, one_pass))
-        if model]
+        (session.target.name, session.target), (DRAFT, session.draft), ("int4 copy", session.int4), *trained) if model]
     step = session.draft.step if session.draft else None
     dram, batch = 1 << session.config.address_bits, models[0].own
     context = session.target.program.max_positions

@@ -26,8 +26,8 @@ from gemmule.sw.decoding.exits.reference import Plain
 from gemmule.sw.decoding.generate import Conversation, Generation
 from gemmule.sw.decoding.lengths import LENGTHS, Lengths
 from gemmule.sw.decoding.methods import DRAFT, METHODS, VOCABULARY, Method, Request, needing_int4
-from gemmule.sw.decoding.one_pass import OnePass
 from gemmule.sw.decoding.stops import Stops
+from gemmule.sw.decoding.trained import TrainedModel
 from gemmule.sw.decoding.verify import GREEDY, Rule
 from gemmule.sw.device.ahead import Ahead
 from gemmule.sw.device.backends import Device, open_device
@@ -51,6 +51,8 @@ ALIGN = 1 << 16
 NONE: Mapping[str, Any] = MappingProxyType({})
 Opener = Callable[[Config, int], Device]
 """Opens a device with so many bytes of DRAM."""
+OWN_SLOTS = 256
+"""For rows that a drafter leaves itself: passes of 16 rows, twice as many as a tree has levels at most."""
 ROWS, LEAST = 16, 4
 """Of a pass of a batch, where no draft needs more: a batch computes all rows that it has room for."""
 
@@ -79,7 +81,7 @@ def _further(program: ModelProgram, size: int, batch: int) -> tuple[list[int], i
 
 
 def _refuse(backend: str | Opener, pair: Pair, *, general: bool, launch: str, interpreted: bool, batch: int,
-            prefill: int | None, pruning: Pruning | None, one_pass: bool, int4: bool,
+            prefill: int | None, pruning: Pruning | None, trained: Sequence[str], int4: bool,
             drafting: Pruning | None) -> None:
     """Whether a session has options that exclude each other.
 
@@ -110,14 +112,14 @@ def _refuse(backend: str | Opener, pair: Pair, *, general: bool, launch: str, in
         what = f"--batch {batch}" if batch > 1 else f"--launch {launch}" if looped else "--prune"
         raise InputError(f"--method triforce takes one text with its whole cache, a pass a launch, not {what}: drop "
                          "one of the two")
-    if one_pass and (batch > 1 or looped or pruning):
+    if trained and (batch > 1 or looped or pruning):
         what = f"--batch {batch}" if batch > 1 else f"--launch {launch}" if looped else "--prune"
-        raise InputError("--method parallel and joined take one text with its whole cache, a pass a launch, not "
+        raise InputError("--method parallel, joined and eagle take one text with its whole cache, a pass a launch, not "
                          f"{what}: drop one of the two")
     if int4 and pruning:
         raise InputError("--method int4-self drafts in the target's whole cache, not with --prune: drop one of the two")
-    if one_pass and pair.one_pass is None:
-        raise InputError("--method parallel and joined need a drafter that was trained on the hidden rows of "
+    if not pair.trained.keys() >= set(trained):
+        raise InputError("--method parallel, joined and eagle need a drafter that was trained on the hidden rows of "
                          f"{pair.name}: take --model smollm2, or another --method")
 
 
@@ -130,7 +132,7 @@ class Session:
     def __init__(self, config: Config, backend: str | Opener = "model", pair: Pair | None = None, *,
                  general: bool = False, launch: str = "pass", interpreted: bool = False, batch: int = 1,
                  rows: int | None = None, prefill: int | None = None, pruning: Pruning | None = None,
-                 one_pass: bool = False, int4: bool = False, draft_vocabulary: int | None = None,
+                 trained: Sequence[str] = (), int4: bool = False, draft_vocabulary: int | None = None,
                  drafting: Pruning | None = None, ahead: bool = False, context: int | None = None, pool: int = 0,
                  page: int = PAGE, wide: bool = False) -> None:
         """``backend``: a name of :func:`open_device`, or what opens another device.
@@ -151,8 +153,8 @@ class Session:
         a batch share in pages of ``page`` rows; 0: each has a whole context.
         ``wide``: passes take as many rows as can be, where ``rows`` says nothing.
         ``pruning``: the schedule of the target's cache (:class:`gemmule.sw.kv.selected.SelectedKV`).
-        ``one_pass``: with the drafter that was trained on the target's hidden rows, which the target's greedy passes
-        then leave in DRAM. ``int4``: with the target's int4 copy, which goes on in the target's cache.
+        ``trained``: kinds of drafters that were trained on the target's hidden rows, which the target's passes then
+        leave in DRAM. ``int4``: with the target's int4 copy, which goes on in the target's cache.
         ``draft_vocabulary``: the draft, and the copy, choose among so many tokens, the most frequent ones.
         ``drafting``: the schedule of a second cache of the target's, in which a method drafts with it.
 
@@ -162,7 +164,7 @@ class Session:
         looped = check_choice("--launch", launch, LAUNCHES) != "pass"
         pair = pair or bundled_pair()
         _refuse(backend, pair, general=general, launch=launch, interpreted=interpreted, batch=batch, prefill=prefill,
-                pruning=pruning, one_pass=one_pass, int4=int4, drafting=drafting)
+                pruning=pruning, trained=trained, int4=int4, drafting=drafting)
         if draft_vocabulary and looped:
             raise InputError(f"--launch {launch} hands on tokens on the device, not those of a --draft-vocabulary: "
                              "drop one of the two")
@@ -170,12 +172,14 @@ class Session:
         pair, tokens = pair.drafting_among(draft_vocabulary)
         self._looped = looped
         self.pruning, self.drafting, self.pair = pruning, drafting, pair
-        source = pair.one_pass() if one_pass and pair.one_pass else None
+        sources = {kind: pair.trained[kind]() for kind in dict.fromkeys(trained)}
         self.batch = batch
         texts = ceil_div(batch, ceil_div(batch, MOST_SEQUENCES))  # of a launch
         target = pair.target(config, 0, general, batch=batch if pool else texts, rows=rows, prefill=prefill,
-                             pruning=pruning or drafting, lend=source.made.every if source else 0, context=context,
-                             pool=pool, narrow=True, wide=wide and batch == 1)
+                             pruning=pruning or drafting,
+                             lend=min((source.made.every for source in sources.values()), default=0),
+                             own=OWN_SLOTS if any(source.made.chained for source in sources.values()) else 0,
+                             context=context, pool=pool, narrow=True, wide=wide and batch == 1)
         self._skipping = partial(pair.skipped_layers, target)
         self.network = target.network
         size = round_up(len(target.dram), ALIGN)
@@ -185,11 +189,12 @@ class Session:
             draft = pair.draft(config, size, general, looped, texts, rows, prefill, context=context, narrow=True)
             size = round_up(size + len(draft.dram), ALIGN)
             draft_further, size = _further(draft.program, size, batch)
-        drafter, step = None, None
-        if source and target.program.lends:
-            drafter = source.place(config, size, True, prefill=prefill, borrow=Lender(
+        drafters, step = dict[str, Placed](), None
+        for kind, source in sources.items():
+            assert target.program.lends is not None
+            drafters[kind] = source.place(config, size, True, prefill=prefill, borrow=Lender(
                 target.program.lends, target.program.symbols[LENT]))
-            size = round_up(size + len(drafter.dram), ALIGN)
+            size = round_up(size + len(drafters[kind].dram), ALIGN)
         copy = pair.int4(target.program, size, general=general) if int4 and pair.int4 else None
         if copy:
             size = round_up(size + len(copy.dram), ALIGN)
@@ -222,9 +227,10 @@ class Session:
         self.target = loaded(TARGET, target).spread(further)
         self.draft = loaded(DRAFT, draft).choosing(tokens).spread(draft_further) if draft else None
         self.int4 = loaded(DRAFT, copy, whole=self.target).in_cache_of(self.target).choosing(tokens) if copy else None
-        self.one_pass = OnePass(loaded(DRAFT, drafter, self.target), source.made.tokens, source.made.masks,
-                                source.made.file.sha256) \
-            if drafter and source else None
+        self.trained = {kind: TrainedModel(
+            loaded(DRAFT, drafters[kind], self.target), source.made.tokens, source.made.masks, source.made.file.sha256)
+            for kind, source in sources.items()}
+        """Drafters that were trained on the target's hidden rows, by kind."""
 
     def converse(
         self, method: str, num_speculative_tokens: int | None = None, stop: frozenset[int] | Stops = frozenset(), *,
@@ -267,8 +273,9 @@ class Session:
                              "takes other answers than tokens")
         if needing_int4(method, options) and self.int4 is None:
             raise InputError(f"--method {method} needs a session with int4=True: the target's int4 copy drafts")
-        if METHODS[method].needs_one_pass and self.one_pass is None:
-            raise InputError(f"--method {method} needs a session with one_pass=True: its drafter reads hidden rows")
+        if (kind := METHODS[method].trained) and kind not in self.trained:
+            raise InputError(f"--method {method} needs a session with trained=[{kind!r}]: its drafter reads hidden "
+                             "rows")
         METHODS[method].check_alone({
             "--batch": self.batch > 1, "--temperature": rule is not GREEDY, "--prune": bool(self.pruning),
             "--adaptive": adaptive, "--kv-cache none": not kept, "--launch draft or step": self._looped,
@@ -287,7 +294,7 @@ class Session:
             chooser=chooser,
             skipping=self._skipping, exit_heads=self.pair.exit_heads, int4=self.int4 and self.int4.charging(ledger),
             curve=None if self.pruning or self.batch > 1 else self.curve,
-            one_pass=self.one_pass and replace(self.one_pass, model=self.one_pass.model.charging(ledger))))
+            trained={kind: replace(one, model=one.model.charging(ledger)) for kind, one in self.trained.items()}))
         if adaptive and method != "ar":
             drafter = Adaptive(drafter, steps or self.steps(rule, ledger, kept=kept), lambda: cache.sequence,
                                pace if isinstance(pace, Paying) else None)
@@ -434,8 +441,8 @@ class Session:
 
         ``options``: values of the method's own options, by key.
         """
-        if self.one_pass and METHODS[method].needs_one_pass:
-            return self.one_pass.model.program.graph.parameters
+        if (kind := METHODS[method].trained) in self.trained:
+            return self.trained[kind].model.program.graph.parameters
         copied = self.int4.program.graph.parameters if self.int4 and needing_int4(method, options) else 0
         parts = METHODS[method].parts
         drafts = METHODS[method].needs_draft or options.get("lowest_drafter", "draft") == "draft" and \

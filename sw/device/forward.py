@@ -215,7 +215,7 @@ def _general(model: Runner, rows: Rows, want: Want, answered: np.ndarray, cached
             slots.drop(sum(stores) - placed)
         if count:
             collected.take(general, model.device.read_dram, index, to, count)
-    return collected.forward(tuple(results), {depth: _joined(found) for depth, found in hidden.items()})
+    return collected.forward(tuple(results), {depth: Hidden.joined(found) for depth, found in hidden.items()})
 
 
 def logit_scale(graph: Graph) -> float:
@@ -236,8 +236,3 @@ def _cut(layers: Sequence[LayerRange], depths: Sequence[int]) -> list[LayerRange
         raise ValueError(f"hidden rows can be had behind the layers of the pass, not behind {sorted(missing)}: run "
                          "those layers")
     return found
-
-
-def _joined(parts: Sequence[Hidden]) -> Hidden:
-    return Hidden(np.concatenate([part.slots for part in parts]), parts[0].depth,
-                  tuple(stamp for part in parts for stamp in part.stamps))

@@ -6,7 +6,7 @@ numbers as of the simulated device (tests compare them), several times as fast, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -20,7 +20,7 @@ from gemmule.compiler.programs.selecting import Selection
 from gemmule.sim.result import Result
 from gemmule.sim.simulator import Simulator
 from gemmule.sw.device.answers import exponents_of, largest
-from gemmule.sw.device.costs.planned import Ranges, planned_launches
+from gemmule.sw.device.costs.planned import Planned, Ranges, planned_launches
 from gemmule.sw.device.depths import Depths
 from gemmule.sw.device.forward import Caches, answered_rows, append_rows, prompt_launches
 from gemmule.sw.device.ledger import Ledger
@@ -31,7 +31,7 @@ from gemmule.sw.errors import InputError
 from gemmule.sw.kv.depths import DepthKV
 from gemmule.sw.kv.paged import NobodyKV, PagePool
 from gemmule.sw.kv.text import TextKV
-from gemmule.sw.step import KV, Forward, LayerRange, Want
+from gemmule.sw.step import KV, Forward, Hidden, LayerRange, Want
 
 __all__ = ["InterpretedModel", "interprets"]
 
@@ -90,6 +90,10 @@ class LentRows:
     """By depth, int16 [positions, columns]."""
     depths: dict[str, int]
     """By the name of a value."""
+    own: np.ndarray
+    """Those that the other model leaves for itself, in slots behind the positions  # int16 [positions + slots,
+    columns]"""
+    positions: int
 
     @staticmethod
     def of(network: Network, program: ModelProgram) -> LentRows:
@@ -98,8 +102,8 @@ class LentRows:
         assert lends is not None
         names = residuals(network.graph)
         depths = {names[depth]: depth for depth in range(lends.every, network.graph.layers + 1, lends.every)}
-        return LentRows({depth: np.zeros((lends.positions, columns), dtype=np.int16) for depth in depths.values()},
-                        depths)
+        return LentRows({depth: np.zeros((lends.rows, columns), dtype=np.int16) for depth in depths.values()},
+                        depths, np.zeros((lends.rows, columns), dtype=np.int16), lends.positions)
 
     def taking(self, cached: int) -> Observer:
         """Keeps those of a pass behind so many cached rows."""
@@ -162,10 +166,11 @@ class InterpretedModel(LoadedModel):
         ranges = self._layers(layers)
         if isinstance(kv, DepthKV):
             return self._through(rows, want, kv, ranges)
-        if want.hidden or rows.hidden is not None:
+        if rows.hidden is not None or (want.hidden and not self._leaves(want.hidden)):
             raise ValueError(f"{self.name}: the interpreter gives tokens and logits of rows by token, not hidden rows; "
                              "run the device for those")
         caches: Sequence[KV] = [] if kv is None else kv if isinstance(kv, Sequence) else [kv]
+        values: dict[str, np.ndarray] = {}
         rows = rows.behind(self.first)
         first = caches[0].sequence if len(self.further) > 1 and caches else 0
         every = replace(rows, sequences=rows.sequences + first) if first else rows
@@ -178,23 +183,28 @@ class InterpretedModel(LoadedModel):
                       self._truncated(every, first + number, caches[number] if caches else None)
                       for number in range(self.program.batch)]
             logits = self.interpreter.forward(
-                self._apart(every, caches), self.cache, self.lent.taking(cached[0]) if self.lent else None,
-                self._borrowed(rows))
+                self._apart(every, caches), self.cache, self.lent.taking(cached[0]) if self.lent else
+                values.__setitem__ if want.hidden else None, self._borrowed(rows))
         answered = answered_rows(rows, want)
         found = logits[answered]
         if caches:  # of a sequence without rows of its own the device's cache may be ahead of the interpreter's
             cached = [self.first + one.length for one in caches]
         places = places_of(self, caches, rows) if caches else None
-        results = () if self.timer is None else tuple(
-            self.of(first).launched(rows, want, answered, cached, ranges, places))
+        model = self.of(first)
+        planned = [] if self.timer is None and not want.hidden else [
+            *planned_launches(model, rows, want, answered, cached, ranges, places)]
+        results = () if self.timer is None else tuple(map(model._timed, planned))
+        hidden = self._left(want.hidden[0], values, planned) if want.hidden else {}
         append_rows(kv, rows, self.local)
-        return self._answers(found, want, results)
+        return self._answers(found, want, results, hidden)
 
-    def _answers(self, logits: np.ndarray, want: Want, results: tuple[Result, ...]) -> Forward:
+    def _answers(self, logits: np.ndarray, want: Want, results: tuple[Result, ...],
+                 hidden: Mapping[int, Hidden] | None = None) -> Forward:
         """What is wanted of the logits of answered rows  # int64 [rows, logits]"""
         made = Forward(logits.argmax(axis=1).tolist(), results, logits.astype(np.int16) if want.logits else None,
                        largest(logits, want.top) if want.top else None,
-                       exponents_of(logits, self.logit_scale, want.temperature) if want.temperature else None)
+                       exponents_of(logits, self.logit_scale, want.temperature) if want.temperature else None,
+                       dict(hidden or {}))
         return made if self.tokens is None else made.named(self.tokens)
 
     def _through(self, rows: Rows, want: Want, kv: DepthKV, ranges: Ranges) -> Forward:
@@ -242,7 +252,21 @@ class InterpretedModel(LoadedModel):
             return {}
         if self.lender is None or self.lender.lent is None:
             raise ValueError(f"{self.name}: it reads hidden rows of a model that lends them: give its lender")
-        return {node.name: self.lender.lent.rows[node.depth][rows.lent] for node in nodes}
+        lent = self.lender.lent
+        return {node.name: (lent.own if node.own else lent.rows[node.depth])[rows.lent] for node in nodes}
+
+    def _leaves(self, depths: tuple[int, ...]) -> bool:
+        """Whether passes leave these hidden rows where later ones borrow them."""
+        borrows = self.program.borrows
+        return borrows is not None and borrows.own > 0 and depths == (self.network.graph.layers,)
+
+    def _left(self, depth: int, values: Mapping[str, np.ndarray], planned: Sequence[Planned]) -> dict[int, Hidden]:
+        """Hidden rows of a pass, in the slots of its launches; ``values``: of the pass, by node."""
+        lent = self.lender.lent if self.lender else None
+        assert lent is not None
+        left = Hidden.joined([one.hidden for one in planned if one.hidden])
+        lent.own[lent.positions + left.slots] = values[residuals(self.network.graph)[depth]]
+        return {depth: left}
 
     @property
     def _every(self) -> Ranges:
@@ -325,8 +349,10 @@ class InterpretedModel(LoadedModel):
     def launched(self, rows: Rows, want: Want, answered: np.ndarray, cached: Sequence[int], ranges: Ranges,
                  places: list[np.ndarray] | None = None) -> list[Result]:
         """The launches that the device would run of a pass behind so many cached rows of each sequence, timed."""
-        return [self.time(one.program, one.step, one.gathered, scattered=one.scattered)
-                for one in planned_launches(self, rows, want, answered, cached, ranges, places)]
+        return [self._timed(one) for one in planned_launches(self, rows, want, answered, cached, ranges, places)]
+
+    def _timed(self, planned: Planned) -> Result:
+        return self.time(planned.program, planned.step, planned.gathered, scattered=planned.scattered)
 
     def time(self, program: Program, step: Step, gathered: dict[int, np.ndarray], passes: int = 1,
              scattered: np.ndarray | None = None) -> Result:

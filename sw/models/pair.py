@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -42,14 +42,14 @@ from gemmule.sw.models.drafting.int4_copy import Int4Copy
 from gemmule.sw.models.drafting.skipping import skipped_layers
 from gemmule.sw.models.exit_heads import ExitHeads, heads_of
 from gemmule.sw.models.import_texts import default_texts
-from gemmule.sw.models.one_pass import OnePassFile, one_pass_drafter, one_pass_path
 from gemmule.sw.models.placed import Placed
 from gemmule.sw.models.published import PUBLISHED, published_file
 from gemmule.sw.models.quantised import is_published, quantised
+from gemmule.sw.models.trained.drafter import KINDS, DrafterFile, drafter_path, trained_drafter
 from gemmule.sw.text.detokenize import Detokenizer
 from gemmule.sw.text.tokens import detokenizer, encode_behind, parse_tokenizer
 
-__all__ = ["OnePassSource", "Pair", "Placed", "bundled_pair", "imported_pair", "open_pair", "published_pair"]
+__all__ = ["Pair", "Placed", "TrainedSource", "bundled_pair", "imported_pair", "open_pair", "published_pair"]
 
 
 class Place(Protocol):
@@ -58,7 +58,7 @@ class Place(Protocol):
     ``general``: with the general program; ``looped``: with the program of several greedy steps. Not both. ``batch``:
     sequences of a pass, with ``rows`` rows each; by default one, and as many as go well. ``prefill``: rows of the
     program for prompts; 0: without one; None: as many as pay. ``pruning``: with the programs that choose rows.
-    ``lend``, ``borrow``: as of :func:`gemmule.compiler.compile.compile_network`, of one sequence. ``context``:
+    ``lend``, ``own``, ``borrow``: as of :func:`gemmule.compiler.compile.compile_network`, of one sequence. ``context``:
     positions of a text, by default the network's; ``pool``: rows of a cache that the texts of a batch share in pages.
     ``narrow``: with the programs for fewer rows or positions, where they pay. ``branches``: a cache for several texts
     that begin alike. ``wide``: as many rows as a pass can take, where ``rows`` says nothing.
@@ -66,12 +66,12 @@ class Place(Protocol):
 
     def __call__(self, config: Config, base: int, general: bool = False, looped: bool = False, batch: int = 1,
                  rows: int | None = None, prefill: int | None = 0, pruning: Pruning | None = None, lend: int = 0,
-                 borrow: Lender | None = None, context: int | None = None, pool: int = 0,
+                 own: int = 0, borrow: Lender | None = None, context: int | None = None, pool: int = 0,
                  narrow: bool = True, branches: Branching | None = None, wide: bool = False) -> Placed: ...
 
 
 @dataclass(frozen=True)
-class OnePassSource:
+class TrainedSource:
     """A drafter that was trained on a target's hidden rows, and how it is placed beside that.
 
     Attributes:
@@ -79,7 +79,7 @@ class OnePassSource:
         place: compiles it.
     """
 
-    made: OnePassFile
+    made: DrafterFile
     place: Place
 
 
@@ -103,8 +103,7 @@ class Pair:
         skips: the target's passes load no weights that meet only zeros.
         tokenizer: of both; None: only token ids are known.
         int4: compiles the target's int4 copy beside it.
-        one_pass: gives the drafter that was trained on the target's hidden rows, where there is one; the first call
-            makes it.
+        trained: by kind, gives a drafter that was trained on the target's hidden rows; the first call makes it.
         exit_heads: trained for the target's early exits, where there are any.
     """
 
@@ -124,8 +123,8 @@ class Pair:
     skips: bool = False
     tokenizer: Tokenizer | None = None
     int4: Int4Copy | None = None
-    one_pass: Callable[[], OnePassSource] | None = None
     exit_heads: ExitHeads | None = None
+    trained: Mapping[str, Callable[[], TrainedSource]] = field(default_factory=dict)
 
     def decode(self, ids: Sequence[int], before: Sequence[int] = ()) -> str:
         """Text of token ids behind others, special tokens left out."""
@@ -273,16 +272,17 @@ def published_pair(name: str, draft: Path | None = None, weights: str | None = N
         raise InputError(f"{error}; or take --model {DEFAULT}, which needs nothing") from None
     path, file = quantised(name, weights)
     pair = replace(_pair(path, file, name, draft, weights, skip_zeros), exit_heads=heads_of(name))
-    return replace(pair, one_pass=cache(partial(_one_pass, name, file))) if one_pass_path(name) else pair
+    return replace(pair, trained={kind: cache(partial(_trained, name, kind, file)) for kind in KINDS
+                                  if drafter_path(name, kind)})
 
 
-def _one_pass(name: str, target: ModelFile) -> OnePassSource:
+def _trained(name: str, kind: str, target: ModelFile) -> TrainedSource:
     """With int4 weights, whatever the target has: half the cycles cost less acceptance than they save."""
-    made = one_pass_drafter(name, target)
+    made = trained_drafter(name, kind, target)
     file = replace(made.file, network=narrowed(made.file.network, head=True),
                    sha256=f"{made.file.sha256}-int4-{NARROW_GROUP}-head")
-    return OnePassSource(replace(made, file=file), _Imported(
-        MODELS_FOLDER, file, shown=f"the one-pass drafter of {name}"))
+    return TrainedSource(replace(made, file=file), _Imported(
+        MODELS_FOLDER, file, shown=f"the {KINDS[kind][1]} of {name}"))
 
 
 def _pair(target: Path, file: ModelFile, name: str, draft: Path | None, weights: str | None,
@@ -327,7 +327,7 @@ class _Imported:
     def __init__(self, path: Path, file: ModelFile, *, shown: str, bundled: bool = False) -> None:
         self.path, self.file, self.shown, self.bundled = path, file, shown, bundled
         self.kept: dict[tuple[Config, int, bool, bool, int, int, int | None, tuple[int, int, int, int] | None,
-                              Pages | None, int, Packing | None, int, Lender | None, int | None, int, bool,
+                              Pages | None, int, Packing | None, int, int, Lender | None, int | None, int, bool,
                               Branching | None], Placed] = {}
         self.others: dict[bytes, _Imported] = {}
         """By the tokens that they choose among."""
@@ -341,7 +341,7 @@ class _Imported:
 
     def __call__(self, config: Config, base: int, general: bool = False, looped: bool = False, batch: int = 1,
                  rows: int | None = None, prefill: int | None = 0, pruning: Pruning | None = None, lend: int = 0,
-                 borrow: Lender | None = None, context: int | None = None, pool: int = 0,
+                 own: int = 0, borrow: Lender | None = None, context: int | None = None, pool: int = 0,
                  narrow: bool = True, branches: Branching | None = None, wide: bool = False) -> Placed:
         graph = self.file.network.graph
         rows = rows or (branches.rows(graph, config, self.shown) if branches else  # trees of drafters are large
@@ -353,8 +353,8 @@ class _Imported:
         if pages and prefill:
             raise InputError(f"--prefill-rows {prefill} does not go with rows that choose pages (score: pages), which "
                              "pass prompts as all rows: use --prefill-rows 0")
-        key = (config, base, general, looped, batch, rows, prefill, always, pages, values, packed, lend, borrow,
-               context, pool, narrow, branches)
+        key = (config, base, general, looped, batch, rows, prefill, always, pages, values, packed, lend, own,
+               borrow, context, pool, narrow, branches)
         if key not in self.kept:
             try:
                 if not choices(graph, config, rows=rows, batch=batch, context=context or graph.whole_positions,
@@ -365,8 +365,8 @@ class _Imported:
             with working(f"compiling {self.shown} for {config.name}", least=1.0):
                 try:
                     placed = self._with_pages(config, base, rows, pages) if pages else self._place(
-                        config, base, rows, general, looped, batch, values, packed, lend, borrow, context, pool,
-                        branches)
+                        config, base, rows, general, looped, batch, values, packed, lend, own, borrow,
+                        context, pool, branches)
                 except CompileError as error:
                     raise (InputError(f"--prune: {error}") if pages or values or packed else
                            self._refused(config, error)) from None
@@ -390,11 +390,12 @@ class _Imported:
         return Placed(network, program, program.fill(network))
 
     def _place(self, config: Config, base: int, rows: int, general: bool, looped: bool, batch: int, values: int,
-               packed: Packing | None, lend: int, borrow: Lender | None, context: int | None, pool: int,
+               packed: Packing | None, lend: int, own: int, borrow: Lender | None, context: int | None, pool: int,
                branches: Branching | None) -> Placed:
         network, effort = self.file.network, default_effort(self.file.network.graph)
         beside: dict[str, Any] = {name: value for name, value in (
-            ("lend", lend), ("borrow", borrow), ("packed", packed), ("context", context), ("pool", pool)) if value}
+            ("lend", lend), ("own", own), ("borrow", borrow), ("packed", packed), ("context", context), ("pool", pool))
+            if value}
         if branches:
             beside["branches"] = branches.cache_rows(network.graph)
         if looped:

@@ -42,7 +42,8 @@ BY_MODELS: dict[str, list[tuple[str, int, str]]] = {
     "int4-self": [("int4 copy, 1 row", 2, "########")],
     "self": [("target without 2 layers, 1 row", 1, "##.##.##")],
     "layerskip": [("first layers, 1 row", 3, "##......")],
-    "parallel": [("one-pass drafter, 7 rows", 1, "##")]}
+    "parallel": [("one-pass drafter, 7 rows", 1, "##")],
+    "eagle": [("drafter, 2 rows of the text", 1, "#"), ("drafter, 4 paths and what is before", 3, "#")]}
 """Of a method whose drafts come from models: its passes, how often, and which layers they run."""
 WHOLE = "########"
 
@@ -85,7 +86,7 @@ def drawing_of(name: str) -> str:
         drafts = int(method.drafts.default or 1) if method.drafts else 0
         return "\n".join(["a step, pass by pass; # a layer that runs, . one that does not:", "",
                           *time_line(BY_MODELS[name], drafts + 1)])
-    if method.needs_draft or method.needs_int4 or method.needs_one_pass or method.schedule or name == "ar" or (
+    if method.needs_draft or method.needs_int4 or method.trained or method.schedule or name == "ar" or (
             not method.lossless):
         return ""
     tree, text = _proposed(name)

@@ -80,8 +80,8 @@ NOTES = (
     "`period` of SOFTMAX_EXP and SOFTMAX_NORM chooses the exponential: " +
     ", ".join(f"{i} {name}" for i, name in enumerate(EXPONENTIALS)) + "; others are illegal.",
     "Comparison modes (I_GELU, ROUND, exponentials from 1 on) are illegal on a device without `comparison_modes`.",
-    "OUTPUT_STATIONARY, the flags of transposed operands and B_INT4 are illegal on a device without `output_stationary`, "
-    "`transposition` and `int4`.",
+    "OUTPUT_STATIONARY, the flags of transposed operands and B_INT4 are illegal on a device without "
+    "`output_stationary`, `transposition` and `int4`.",
     "HIGH, and a `last_index` of an INDEXED move beyond 65,535, are illegal on a device with `index_bits` of 16.",
     "COMPARE writes predicate `number`, from 1 to 3.",
 )

@@ -248,19 +248,30 @@ def scaled(network: Network) -> Network:
     return Network(network.graph.model_copy(update={"nodes": nodes}), network.weights)
 
 
-def borrowing(network: Network, depths: tuple[int, ...], seed: int) -> Network:
-    """The network with rows of another one of as many columns, normed and multiplied, added to its embeddings."""
+def borrowing(network: Network, depths: tuple[int, ...], seed: int, *, own: bool = False) -> Network:
+    """The network with rows of another one of as many columns, normed and multiplied, added to its embeddings.
+
+    ``own``: added to a row that it left itself; the sum is normed, multiplied, and added to the embeddings.
+    """
     nodes, hidden = network.graph.nodes, network.graph.nodes[0].columns
     make = Maker(Sizes(family=network.graph.family, hidden=hidden), seed, True)
     x = nodes[0].name
+    if own:
+        x = make.add(Borrowed, "own", tensors={}, columns=hidden, type=INT16, depth=network.graph.layers, step=1.0,
+                     own=True)
     for depth in depths:
         row = make.add(Borrowed, f"hidden{depth}", tensors={}, columns=hidden, type=INT16, depth=depth, step=1.0)
         y = make.norm(f"hidden{depth}.norm", row, False, None)
         z = make.linear(f"hidden{depth}.join", y, hidden, hidden, INT32, 9000, False)
         x = make.add(Add, f"hidden{depth}.sum", tensors={}, columns=hidden, type=INT16, a=x, b=z)
+    first = [nodes[0], *make.nodes]
+    if own:
+        z = make.linear("join", make.norm("fused", x, False, None), hidden, hidden, INT32, 9000, False)
+        x = make.add(Add, "joined", tensors={}, columns=hidden, type=INT16, a=nodes[0].name, b=z)
+        first = [*make.nodes[:-1], nodes[0], make.nodes[-1]]
     rest = [node.model_copy(update={name: x for name in node.INPUTS if getattr(node, name) == nodes[0].name})
             for node in nodes[1:]]
     graph = network.graph
     made = Graph.model_validate({"family": graph.family, "vocab": graph.vocab, "positions": graph.positions,
-                                 "nodes": (nodes[0], *make.nodes, *rest), "output": graph.output})
+                                 "nodes": (*first, *rest), "output": graph.output})
     return Network(made, {**network.weights, **make.weights})

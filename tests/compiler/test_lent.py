@@ -14,7 +14,9 @@ from gemmule.compiler.programs.prefill import compile_prefill
 from gemmule.config import load_config
 from gemmule.numerics import join_planes
 from gemmule.sim.simulator import Simulator
+from gemmule.sw.device.interpreted import InterpretedModel
 from gemmule.sw.device.runtime import LoadedModel
+from gemmule.sw.step import Want
 from tests.compiler.integer_networks import Sizes, borrowing, random_network
 
 CONFIG = load_config("edge")
@@ -94,6 +96,53 @@ def test_a_borrower_reads_them_by_list() -> None:
         own.borrowing(range(30)), 9, second.kv()).argmax
     other = drafted(rows.borrowing([*range(30), 28, 28, 28]).behind(1), kept, network)
     assert not np.array_equal(other[-3:], drafted(rows.behind(1), kept, network)[-3:])  # the list matters
+
+
+@pytest.mark.parametrize("interpreted", [False, True])
+def test_a_borrower_goes_on_from_its_own_rows(interpreted: bool) -> None:
+    """A pass reads rows of the target, or ones that an earlier pass left; those of candidates of a tree, too. The
+    simulated device, and the interpreter as a model, agree with the definition.
+    """
+    target, network = random_network(SIZES, 11), borrowing(random_network(DRAFTER, 12), (3, 6), 13, own=True)
+    program = compile_network(target, CONFIG, rows=8, tokens=True, lend=3, own=32)
+    assert program.lends is not None
+    base = -(-program.size // (1 << 16)) << 16
+    drafter = compile_network(network, CONFIG, rows=8, tokens=True, base_address=base, general=True,
+                              borrow=Lender(program.lends, program.symbols[LENT]))
+    device = Simulator(CONFIG, dram_bytes=base + drafter.size)
+    if interpreted:
+        lender = InterpretedModel("target", target, program, device)
+        second: LoadedModel = InterpretedModel("draft", network, drafter, device, lender=lender)
+        lender.forward(Rows.chain(TOKENS[:20]), 0, lender.kv())
+    else:
+        first = LoadedModel("target", program, program.fill(target), device)
+        second = LoadedModel("draft", drafter, drafter.fill(network), device)
+        first.forward(Rows.chain(TOKENS[:20]), 0, first.kv())
+    hidden, cache, kv = expected(target, TOKENS[:20]), Cache(network.graph), second.kv()
+
+    def passed(rows: Rows, own: np.ndarray | None, last: int) -> np.ndarray:
+        """Checks a pass, by the device from where its rows are, by the definition as it is told; returns slots."""
+        feed = {node.name: np.zeros((len(rows), 40)) for node in network.graph.nodes if isinstance(node, Borrowed)}
+        if own is None:
+            feed |= {f"hidden{depth}": hidden[depth][:len(rows)] for depth in (3, 6)}
+        else:
+            feed["own"] = own
+        values: dict[str, np.ndarray] = {}
+        logits = IntegerInterpreter(network).forward(rows.behind(1), cache, values.__setitem__, feed=feed)[-last:]
+        out = second.forward(rows, Want(last=last, top=4, hidden=(2,)), kv)
+        assert out.top is not None
+        assert np.array_equal(out.top.tokens, np.argsort(-logits, axis=1, kind="stable")[:, :4])
+        streams.append(values[residuals(network.graph)[2]])
+        return out.hidden[2].slots
+
+    streams: list[np.ndarray] = []
+    start = program.lends.positions - 1  # positions here count without the constant row
+    text = start + passed(Rows.chain(TOKENS[1:21]), None, 1)[-1]
+    slots = start + passed(Rows.tree([5, 9], [-1, -1], 20).borrowing([text] * 2), streams[0][[-1, -1]], 2)
+    kv.truncate(20)
+    cache.truncate(21)
+    tree = Rows.tree([5, 9, 7, 3], [-1, -1, 0, 1], 20)
+    passed(tree.borrowing([text, text, *slots]), np.concatenate([streams[0][[-1, -1]], streams[1]]), 2)
 
 
 def test_rows_that_are_not_given() -> None:

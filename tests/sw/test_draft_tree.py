@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gemmule.compiler.ir import Rows
+from gemmule.sw.decoding.candidates import levels
 from gemmule.sw.decoding.generate import Conversation, generate
 from gemmule.sw.decoding.generation import Generation
 from gemmule.sw.decoding.methods import METHODS, draft_tree
@@ -81,7 +82,7 @@ def test_a_draft_that_is_the_target_is_always_right(options: dict[str, object]) 
 
 def test_a_mask_that_shows_siblings_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drafts of a pass whose rows see each other's branches are other ones: the test above tells."""
-    made = draft_tree._rows
+    made = levels.rows_of
 
     def wrong(*given: object) -> Rows:
         rows = made(*given)  # type: ignore[arg-type]
@@ -89,7 +90,7 @@ def test_a_mask_that_shows_siblings_is_caught(monkeypatch: pytest.MonkeyPatch) -
         seen[:] = rows.positions[:, None] >= rows.positions[None]
         return replace(rows, mask=seen)
 
-    monkeypatch.setattr(draft_tree, "_rows", wrong)
+    monkeypatch.setattr(draft_tree, "rows_of", wrong)
     run, drafter = decode(model(DRAFT), shape_of=lambda tokens: SHAPE)
     assert run.tokens == plain(tuple(PROMPTS[0]), 40, "greedy", "stop").tokens, "the text is never wrong"
     assert any(path != leftmost(tree) for tree, path in zip(drafter.trees, drafter.paths))

@@ -14,8 +14,11 @@ from gemmule.compiler.importers import load_network
 from gemmule.compiler.ir import Cache, FloatInterpreter, IntegerInterpreter, Network, Rows, residuals
 from gemmule.compiler.quantize.network import Options, quantize_network
 from gemmule.compiler.quantize.rotate import Rotation, rotated
-from gemmule.sw.models.one_pass import calibrated, hidden_rows, one_pass_path, quantised_bytes
-from gemmule.sw.models.one_pass_network import Trained, drafter_network, read_trained
+from gemmule.sw.models.trained.calibrate import calibrated, hidden_rows, quantised_bytes
+from gemmule.sw.models.trained.drafter import drafter_path
+from gemmule.sw.models.trained.nodes import Target
+from gemmule.sw.models.trained.parallel import parallel_network
+from gemmule.sw.models.trained.read import Trained, read_trained
 from tests.compiler import families
 
 DEPTHS, LAYERS, VOCAB, SEED = (2, 4), 4, 211, 3
@@ -36,7 +39,7 @@ def trained(hidden: int, width: int, kv: int, inner: int = 40) -> Trained:
                                     "down": (hidden, inner)}.items():
         tensors[f"blocks.0.{name}.weight"] = matrix(outputs, inputs)
     tensors |= {f"blocks.0.{name}.weight": matrix(1, hidden)[0] + 1 for name in ("attn_norm", "ffn_norm")}
-    return Trained(DEPTHS, tensors, DRAWS.permutation(VOCAB)[:100], 3)
+    return Trained("parallel", DEPTHS, tensors, DRAWS.permutation(VOCAB)[:100], 3)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +72,7 @@ def test_the_stream_begins_as_training_says(target: Network, drafter: Trained) -
     expected = np.concatenate(parts, axis=1) @ t["join.weight"].T
     found = []
     for turn in (None, Rotation(hidden, SEED)):
-        network = drafter_network(drafter, target, [1.0, 1.0], turn)
+        network = parallel_network(drafter, Target(target, dict.fromkeys(DEPTHS, 1.0), turn))
         values: dict[str, np.ndarray] = {}
         logits = FloatInterpreter(network).forward(
             Rows.chain(ids), Cache(network.graph), values.__setitem__,
@@ -91,7 +94,7 @@ def test_in_integers(target: Network, drafter: Trained, prefix: tuple[int, ...],
     turn = Rotation(target.graph.nodes[0].columns, SEED)
     names = residuals(integers.graph)
     steps = [integers.graph.by_name[names[depth]].type.scale for depth in DEPTHS]
-    network = drafter_network(drafter, target, steps, turn)  # type: ignore[arg-type]
+    network = parallel_network(drafter, Target(target, dict(zip(DEPTHS, steps)), turn))  # type: ignore[arg-type]
     calibration = calibrated(drafter, file, target, TEXTS, turn)
     path = tmp_path / "drafter.safetensors"
     path.write_bytes(quantised_bytes(network, calibration, prefix))
@@ -123,18 +126,18 @@ def _with_front(network: Network, calibration: object) -> Network:
 
 def test_files(target: Network, drafter: Trained, tmp_path: Path) -> None:
     """What ships for SmolLM2; files that are none; a drafter of another target."""
-    path = one_pass_path("smollm2")
+    path = drafter_path("smollm2", "parallel")
     assert path is not None
-    shipped = read_trained(path)
+    shipped = read_trained(path, "parallel")
     assert (shipped.depths, len(shipped.tokens), shipped.masks) == ((10, 20, 30), 8192, 6)
     assert shipped.tensors["join.weight"].shape == (576, 4 * 576)
-    assert one_pass_path("other") is None
+    assert drafter_path("other", "parallel") is None
     with pytest.raises(CompileError, match="must be of a target with 576 columns and 30 layers, not"):
-        drafter_network(shipped, target, [1.0] * 3, None)
+        parallel_network(shipped, Target(target, {}, None))
     with pytest.raises(CompileError, match="a drafter must be of the kind parallel, not eagle"):
-        read_trained(path.with_name("eagle.safetensors"))
+        read_trained(path.with_name("eagle.safetensors"), "parallel")
     with pytest.raises(CompileError, match="a drafter must be a readable safetensors file"):
-        read_trained(tmp_path / "none.safetensors")
+        read_trained(tmp_path / "none.safetensors", "parallel")
     save_file({"a": np.zeros(1)}, tmp_path / "a.safetensors")
     with pytest.raises(CompileError, match="a drafter must be of the kind parallel, not None"):
-        read_trained(tmp_path / "a.safetensors")
+        read_trained(tmp_path / "a.safetensors", "parallel")

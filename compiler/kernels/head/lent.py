@@ -2,6 +2,10 @@
 
 Behind every so many layers a pass stores the rows by their positions, as its cache has its keys and values; a pass of
 the other network gathers those that its list names. A row is [group][low, high][dim], as an embedding's.
+
+A drafter that goes on from its own rows leaves them in the same region: in slots behind the positions, in a depth of
+their own. Nobody writes the slots of the other depths, nor the positions of this one, so one number names either a row
+of the target, with an own row of 0, or an own row, with rows of the target of 0.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ BORROWED = "borrowed"
 
 @dataclass(frozen=True, kw_only=True)
 class Lent:
-    """Where rows stand: [depth][position][row]."""
+    """Where rows stand: [depth][position, then slot][row]."""
 
     every: int
     """Layers from one depth to the next; the first depth is so many."""
@@ -33,10 +37,12 @@ class Lent:
     positions: int
     row: int
     """Bytes of a row."""
+    own: int = 0
+    """Slots for rows that the borrower leaves for itself; 0: neither they nor their depth are there."""
 
     @staticmethod
-    def of(graph: Graph, dim: int, every: int, positions: int) -> Lent:
-        """Rows that a network leaves behind every so many of its layers.
+    def of(graph: Graph, dim: int, every: int, positions: int, own: int = 0) -> Lent:
+        """Rows that a network leaves behind every so many of its layers; ``own``: slots of the borrower.
 
         Raises:
             CompileError: its layers are no multiple of them.
@@ -46,17 +52,26 @@ class Lent:
                                f"multiple of them, not every {every}: choose a divisor")
         columns = next(node.columns for node in graph.nodes)
         return Lent(every=every, depths=graph.layers // every, positions=positions,
-                    row=2 * ceil_div(columns, dim) * dim)
+                    row=2 * ceil_div(columns, dim) * dim, own=own)
 
     @property
     def size(self) -> int:
         """Bytes of all."""
-        return self.depths * self.stride
+        return (self.depths + (self.own > 0)) * self.stride
 
     @property
     def stride(self) -> int:
         """Bytes from a depth to the next."""
-        return self.positions * self.row
+        return self.rows * self.row
+
+    @property
+    def rows(self) -> int:
+        """Rows of a depth."""
+        return self.positions + self.own
+
+    def slot(self, number: int) -> int:
+        """Where an own row's slot begins."""
+        return self.depths * self.stride + (self.positions + number) * self.row
 
     def check(self, graph: Graph, dim: int) -> None:
         """Whether a network can read them.
@@ -65,7 +80,11 @@ class Lent:
             CompileError: depths or columns are others.
         """
         for node in graph.nodes:
-            if isinstance(node, Borrowed) and (
+            if isinstance(node, Borrowed) and node.own:
+                if not self.own or node.depth != graph.layers:
+                    raise CompileError(f"{node.name}: own rows stand behind all {graph.layers} layers, in slots of the "
+                                       f"lender, not behind {node.depth}, in {self.own}: compile it with slots")
+            elif isinstance(node, Borrowed) and (
                     node.depth % self.every or node.depth > self.every * self.depths
                     or 2 * ceil_div(node.columns, dim) * dim != self.row):
                 raise CompileError(
@@ -92,8 +111,9 @@ def lend(b: Builder, lent: Lent, number: int, residual: At) -> None:
 def borrow(b: Builder, node: Borrowed, lent: Lent, entry: int) -> At:
     """int16 planes of the rows that the list names from ``entry`` on: [group][low, high][row]."""
     planes = At(Buffer(node.name, lent.row // b.config.dim * b.rows, Bank.STATE))
+    depth = lent.depths if node.own else node.depth // lent.every - 1
     b.add(Unit.LOAD, f"{node.name}: rows of {node.depth} layers", region=LENT,
-          offset=(node.depth // lent.every - 1) * lent.stride, stride=lent.row, bytes=lent.row, row=planes,
+          offset=depth * lent.stride, stride=lent.row, bytes=lent.row, row=planes,
           row_stride=1, block_stride=b.rows, rows=b.m, flags={MoveFlag.INDEXED}, list=entry,
-          last_index=lent.positions - 1)
+          last_index=lent.rows - 1)
     return planes

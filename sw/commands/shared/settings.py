@@ -149,7 +149,7 @@ class Settings:
             self.adaptive and self.batch == 1 and self.way.confident)
         return Session(config, self.backend, pair, general=general, launch=self._launch, batch=self.batch,
                        rows=self._rows, prefill=self.prefill_rows, interpreted=self.interprets(pair),
-                       pruning=self.pruning, one_pass=self.way.needs_one_pass,
+                       pruning=self.pruning, trained=[self.way.trained] if self.way.trained else [],
                        int4=needing_int4(self.method, self.options), wide=self.way.wide,
                        draft_vocabulary=self.options.get(VOCABULARY.key),
                        drafting=drafting_of({self.method: self.options}, pair.positions))

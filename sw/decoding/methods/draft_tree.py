@@ -18,14 +18,12 @@ often each rank of the draft was right (:data:`RANKS`) and what passes of both m
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache, partial
-from heapq import nlargest
 from math import exp
 from typing import TYPE_CHECKING
 
 from gemmule.sw.decoding.adaptive.shapes import Place, cost_shape
-from gemmule.sw.decoding.candidates.branches import in_depth
+from gemmule.sw.decoding.candidates.levels import Candidate, Levels, rows_of, with_ancestors
 from gemmule.sw.decoding.methods.method import DRAFT, TREE, Method, Option, Request
 from gemmule.sw.decoding.paced import Paced
 from gemmule.sw.decoding.tree import Tree
@@ -33,7 +31,6 @@ from gemmule.sw.errors import InputError
 from gemmule.sw.limits import DRAFTS, Range
 
 if TYPE_CHECKING:
-    from gemmule.compiler.ir import Rows
     from gemmule.config import Host
     from gemmule.sw.decoding.lengths import Lengths
     from gemmule.sw.device.runtime import LoadedModel
@@ -43,23 +40,6 @@ __all__ = ["METHOD", "RANKS", "DraftTree"]
 
 RANKS = (0.63, 0.1, 0.04, 0.02)
 """How often the draft's likeliest, second likeliest, .. token behind an accepted path was right."""
-
-
-@dataclass(eq=False)
-class Candidate:
-    """A token behind a path; ``chance``: of the whole path, by the draft."""
-
-    token: int
-    parent: Candidate | None
-    chance: float
-    place: Place
-    """Ranks on its path."""
-    asked: bool = False
-    """Whether the draft was asked what follows."""
-
-    def path(self) -> list[Candidate]:
-        """From the first candidate to this one."""
-        return [*(self.parent.path() if self.parent else ()), self]
 
 
 class DraftTree(Paced):
@@ -88,76 +68,36 @@ class DraftTree(Paced):
     def propose(self, ids: list[int], budget: int) -> Asking[Tree]:
         from gemmule.sw.step import Want
 
-        most, found = min(self.lengths.most(), budget), list[Candidate]()
+        most = min(self.lengths.most(), budget)
+        levels = Levels(most, None if self.shape_of is None else self.shape_of(len(ids)))
         if most:
             out = yield from self.cache.chain(ids, Want(last=1, top=self.top))
-            found += self._behind(None, out, 0)
-        shape = None if self.shape_of is None else self.shape_of(len(ids))[:most]
+            self._behind(levels, None, out, 0)
         for _ in range(1, self.depth if most else 0):
-            best = self._best(found, most, shape)
-            paths = self._worth(best, most) if shape is None else [
-                one for one in best if not one.asked and any(place[:-1] == one.place for place in shape)]
-            if not paths:
+            paths = levels.waiting(self.width, self.model.program.max_rows)
+            if not paths or not (levels.shape or self._pays(levels, paths)):
                 break
-            out = yield from self.cache.branches(_rows(paths, len(ids)), Want(last=len(paths), top=self.top))
+            out = yield from self.cache.branches(rows_of(with_ancestors(paths), len(ids)),
+                                                 Want(last=len(paths), top=self.top))
             self.costs.draft = out.cycles + self.host.launch_cycles
             for place, path in enumerate(paths):
-                found += self._behind(path, out, place)
-        best = self._best(found, most, shape)
-        self.drafted = len(best)
-        number = {one: node for node, one in enumerate(best, 1)}
-        return in_depth([ids[-1], *(one.token for one in best)],
-                        [-1, *(number[one.parent] if one.parent else 0 for one in best)],
-                        [1.0, *(one.chance for one in best)])
+                self._behind(levels, path, out, place)
+        tree = levels.proposed(ids[-1]).tree
+        self.drafted = len(tree.tokens) - 1
+        return tree
 
-    @staticmethod
-    def _best(found: list[Candidate], most: int, shape: tuple[Place, ...] | None) -> list[Candidate]:
-        """What would be proposed now, parents before children."""
-        if shape is None:
-            return nlargest(most, found, key=lambda one: one.chance)
-        known = {one.place: one for one in found}
-        return [known[place] for place in shape if place in known]
-
-    def _behind(self, path: Candidate | None, out: Forward, place: int) -> list[Candidate]:
+    def _behind(self, levels: Levels, path: Candidate | None, out: Forward, place: int) -> None:
         """The likeliest tokens behind a path; their chances are of the largest logits alone."""
         assert out.top is not None
         logits = out.top.logits[place][:self.top].tolist()
         weights = [exp((logit - logits[0]) * self.model.logit_scale) for logit in logits]
-        before, place_of = (path.chance, path.place) if path else (1.0, ())
         self._first, self._asked = self._first + 1 / sum(weights), self._asked + 1
-        if path:
-            path.asked = True
-        return [Candidate(token, path, before * weight / sum(weights), (*place_of, rank))
-                for rank, (token, weight) in enumerate(zip(out.top.tokens[place].tolist(), weights))]
+        levels.behind(path, out.top.tokens[place].tolist(), [weight / sum(weights) for weight in weights])
 
-    def _worth(self, best: list[Candidate], most: int) -> list[Candidate]:
-        """The paths that the next pass answers behind; none where it would not pay.
-
-        ``best``: the candidates that would be proposed now, falling.
-        """
-        paths: list[Candidate] = []
-        rows: set[Candidate] = set()
-        for one in best:
-            more = rows.union(one.path())
-            if not one.asked and len(paths) < self.width and len(more) <= self.model.program.max_rows:
-                paths.append(one)
-                rows = more
-        likely, least = self._first / self._asked, [0.0] * (most - len(best)) + [one.chance for one in reversed(best)]
-        won = sum(max(0.0, path.chance * likely - floor) for path, floor in zip(paths, least))
-        tokens = 1 + sum(one.chance for one in best)
-        step = self.costs.of(most + 1) + self.costs.step if self.costs.verify else 0.0
-        return paths if won > (tokens * self.costs.draft / step if step else 0.0) else []
-
-
-def _rows(paths: list[Candidate], first: int) -> Rows:
-    """Paths and their ancestors behind a text of so many tokens, the paths' own rows last, in their order."""
-    from gemmule.compiler.ir import Rows
-
-    before = {one: None for path in paths for one in path.path()[:-1]}
-    ordered = [*before, *paths]
-    place = {one: number for number, one in enumerate(ordered)}
-    return Rows.tree([one.token for one in ordered], [place[one.parent] if one.parent else -1 for one in ordered],
-                     first)
+    def _pays(self, levels: Levels, paths: list[Candidate]) -> bool:
+        """Whether a pass that answers behind these paths wins more than it takes."""
+        step = self.costs.of(levels.most + 1) + self.costs.step if self.costs.verify else 0.0
+        return levels.gain(paths, self._first / self._asked) > (self.costs.draft / step if step else 0.0)
 
 
 def _make(request: Request) -> DraftTree:

@@ -22,14 +22,15 @@ from gemmule.sw.decoding.candidates.branches import grow
 from gemmule.sw.decoding.candidates.suffixes import Node
 from gemmule.sw.decoding.methods import parallel, suffix
 from gemmule.sw.decoding.methods.method import DRAFT, Method, Option, Request
-from gemmule.sw.decoding.methods.parallel import Guesses, OnePassDrafter, drafter_of
+from gemmule.sw.decoding.methods.parallel import Guesses, OnePassDrafter
 from gemmule.sw.decoding.methods.suffix import Texts, texts_of
+from gemmule.sw.decoding.trained import trained_model
 from gemmule.sw.decoding.tree import Tree
 from gemmule.sw.limits import DRAFTS, Range
 
 if TYPE_CHECKING:
     from gemmule.config import Host
-    from gemmule.sw.decoding.one_pass import OnePass
+    from gemmule.sw.decoding.trained import TrainedModel
     from gemmule.sw.step import Asking, Forward
 
 __all__ = ["METHOD", "TRUST", "Joined", "mixed"]
@@ -47,7 +48,7 @@ Place = tuple[int, Runs]
 class Joined(OnePassDrafter):
     """Drafts from the drafter's guesses and from texts."""
 
-    def __init__(self, drafter: OnePass, texts: Texts, most: int, *, top: int, form: str = "confident",
+    def __init__(self, drafter: TrainedModel, texts: Texts, most: int, *, top: int, form: str = "confident",
                  least_match: int = 6, kept: bool = True, host: Host | None = None) -> None:
         """``drafter``, ``most``, ``top``, ``form``, ``kept``: as of :class:`OnePassDrafter`; ``least_match``: tokens of
         a run behind which the drafter's pass is left out.
@@ -92,13 +93,14 @@ def mixed(guesses: Guesses, trusted: Sequence[float], place: Place) -> list[tupl
 
 def _make(request: Request) -> Joined:
     options = request.options
-    return Joined(drafter_of(request, "joined"), texts_of(request), request.lengths.most(), top=options["parallel_top"],
+    drafter = trained_model(request, "parallel", "joined")
+    return Joined(drafter, texts_of(request), request.lengths.most(), top=options["parallel_top"],
                   form=options["parallel_form"], least_match=options["joined_min_match"], kept=request.kept,
                   host=request.host)
 
 
 METHOD = Method(
-    name="joined", make=_make, needs_one_pass=True, scheduled=False, labels=(DRAFT,),
+    name="joined", make=_make, trained="parallel", scheduled=False, labels=(DRAFT,),
     cuts="fewer layers, and length: all drafts in one pass of a small network, or none where the text repeats",
     source="An et al. 2025, PARD (arXiv 2504.18583); Oliaro et al. 2024, SuffixDecoding (arXiv 2411.04975)",
     says="a trained one-pass drafter and suffix decoding, in one tree",

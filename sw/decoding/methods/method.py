@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gemmule.sw.decoding.adaptive.shapes import Place
     from gemmule.sw.decoding.exits.reference import Plain
     from gemmule.sw.decoding.lengths import Lengths
-    from gemmule.sw.decoding.one_pass import OnePass
+    from gemmule.sw.decoding.trained import TrainedModel
     from gemmule.sw.decoding.tree import Drafter
     from gemmule.sw.decoding.verify import Rule
     from gemmule.sw.device.costs.cost_curve import CostCurve
@@ -113,7 +113,7 @@ class Request:
         host: what the host's work costs.
         options: values of the method's own options, by key, defaults included.
         kept: whether KV caches keep their rows from pass to pass.
-        one_pass: the drafter that was trained for the target; None where there is none.
+        trained: drafters that were trained on the target's hidden rows, by kind.
         skipping: finds which of the target's layers are best left out in drafting; None where nobody does.
         int4: the target's int4 copy, whose passes go on in the target's cache; None where there is none.
         datastore: gives the texts of a corpus in the target's tokens; None where there are none.
@@ -133,7 +133,7 @@ class Request:
     host: Host
     options: Mapping[str, Any] = field(default_factory=dict)
     kept: bool = True
-    one_pass: OnePass | None = None
+    trained: Mapping[str, TrainedModel] = field(default_factory=dict)
     skipping: Callable[[], tuple[int, ...]] | None = None
     int4: LoadedModel | None = None
     datastore: Callable[[str], Datastore] | None = None
@@ -187,7 +187,7 @@ class Method:
         drafts: the option that says how many tokens are drafted a step; None: none are.
         options: others of its own.
         needs_draft: whether a draft model proposes; its weights count as the method's.
-        needs_one_pass: whether the drafter proposes that was trained on the target's hidden rows.
+        trained: kind of the drafter, trained on the target's hidden rows, that proposes; empty: none does.
         needs_int4: whether the target's int4 copy drafts.
         parts: other methods whose drafters it asks, by its own options; None: none.
         needs_general: whether the target runs some of its layers, or gives other answers than tokens.
@@ -217,7 +217,7 @@ class Method:
     options: tuple[Option, ...] = ()
     needs_draft: bool = False
     needs_general: bool = False
-    needs_one_pass: bool = False
+    trained: str = ""
     needs_int4: bool = False
     parts: Callable[[Mapping[str, Any]], tuple[str, ...]] | None = None
     schedule: Callable[[Mapping[str, Any], int], Pruning] | None = None

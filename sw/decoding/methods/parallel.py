@@ -19,20 +19,19 @@ from functools import partial
 from math import exp
 from typing import TYPE_CHECKING
 
-from gemmule.sw.decoding.adaptive.worth import Worth
 from gemmule.sw.decoding.candidates.branches import fill, grow
 from gemmule.sw.decoding.methods.method import DRAFT, TREE, Method, Option, Request
-from gemmule.sw.decoding.tree import Drafter, Tree
-from gemmule.sw.errors import InputError
+from gemmule.sw.decoding.trained import WIDEST, TrainedDrafter, trained_model
+from gemmule.sw.decoding.tree import Tree
 from gemmule.sw.limits import DRAFTS, Range
 
 if TYPE_CHECKING:
     from gemmule.config import Host
     from gemmule.sw.decoding.adaptive.shapes import Place
-    from gemmule.sw.decoding.one_pass import OnePass
-    from gemmule.sw.step import Asking, Forward
+    from gemmule.sw.decoding.trained import TrainedModel
+    from gemmule.sw.step import Asking
 
-__all__ = ["METHOD", "OPTIONS", "RANKS", "TEMPERATURES", "Guesses", "OnePassDrafter", "drafter_of"]
+__all__ = ["METHOD", "OPTIONS", "RANKS", "TEMPERATURES", "Guesses", "OnePassDrafter"]
 
 TEMPERATURES = (1.0, 1.0, 1.0, 1.0, 0.9, 0.9, 0.8)
 """By position, those at which the drafter's softmax is closest to what the target says, given the tokens before."""
@@ -42,8 +41,6 @@ RANKS = (
     (0.738, 0.079, 0.025, 0.015, 0.008, 0.008, 0.003, 0.013), (0.755, 0.073, 0.035, 0.014, 0.010, 0.000, 0.007, 0.000),
     (0.722, 0.066, 0.052, 0.014, 0.000, 0.014, 0.005, 0.009))
 """By position, how often each rank is right where the tokens before are. `benchmarks.drafted` finds both tables."""
-WIDEST = 16
-"""Logits of a position that its chances are of: beyond these there is little."""
 Guesses = list[list[tuple[int, float]]]
 """By position the likeliest tokens, each with its chance where the ones before are right."""
 Chances = Callable[[int, Sequence[float]], Sequence[float]]
@@ -66,33 +63,16 @@ FORMS: dict[str, Chances] = {"confident": confident, "fixed": fixed}
 """What chances come from, by name."""
 
 
-class OnePassDrafter(Drafter):
-    """Drafts a tree with the masks' answers. Its cache has a row for each token that the target has read."""
+class OnePassDrafter(TrainedDrafter):
+    """Drafts a tree with the masks' answers."""
 
-    def __init__(self, drafter: OnePass, most: int, *, top: int, form: str = "confident", kept: bool = True,
+    def __init__(self, drafter: TrainedModel, most: int, *, top: int, form: str = "confident", kept: bool = True,
                  host: Host | None = None, shape: tuple[Place, ...] | None = None) -> None:
         """``most``: candidates of a step; ``top``: of a position; ``form``: of :data:`FORMS`; ``kept``: its KV cache
         keeps rows; ``shape``: of each tree, None: as large as is worth its rows.
         """
-        from gemmule.config import Host
-
-        self.host = host or Host()
-        self.drafter, self.most, self.top, self.chances = drafter, most, top, FORMS[form]
-        self.cache, self.worth = drafter.model.kv(kept=kept), Worth(self.host.launch_cycles, self.host.step_cycles)
-        self.shape, self.spent = shape, 0
-        """``spent``: cycles of the step's own passes."""
-        self.pending = 0
-        """Position of the last token, whose row the target has not read."""
-        self.elsewhere: dict[int, int] = {}
-        """By position, where the target's pass has left hidden rows of accepted candidates, if not in their place."""
-
-    def drafting(self, count: int) -> int:
-        return self.drafter.model.program.graph.parameters
-
-    def begin(self, ids: list[int], dropped: int = 0) -> Asking[None]:
-        self.elsewhere = {}  # the target may have passed other rows since: what stands in their place costs no token
-        if self.cache.kept and len(ids) > 1:
-            yield from self.cache.begin(ids[1:])
+        super().__init__(drafter, most, kept=kept, host=host)
+        self.top, self.chances, self.shape = top, FORMS[form], shape
 
     def propose(self, ids: list[int], budget: int) -> Asking[Tree]:
         self.pending = len(ids) - 1
@@ -119,7 +99,7 @@ class OnePassDrafter(Drafter):
         want = Want(last=count, top=min(WIDEST, len(self.drafter.tokens)) if self.top > 1 else 0)
         out = yield from self.cache.ahead_of(ids[1:], self.drafter.masks[:count - 1], want, self.elsewhere)
         self.elsewhere = {}
-        self.spent = out.cycles + self.host.launch_cycles * len(out.results)
+        self.spend(out)
         if out.top is None:
             return [[(token, RANKS[min(position, len(RANKS) - 1)][0])]
                     for position, token in enumerate(self.drafter.tokens[out.argmax].tolist())]
@@ -128,30 +108,9 @@ class OnePassDrafter(Drafter):
                 for position, (tokens, logits) in enumerate(zip(
                     self.drafter.tokens[out.top.tokens].tolist(), (out.top.logits * scale).tolist()))]
 
-    def observe(self, out: Forward, path: list[int], new: list[int]) -> None:
-        self.worth.take(len(out.argmax), out.cycles)
-        if self.cache.kept:
-            self.elsewhere = {self.pending + depth: self.pending + node for depth, node in enumerate(path)
-                              if node != depth}
-
-
-def drafter_of(request: Request, name: str) -> OnePass:
-    """The drafter of a request.
-
-    Raises:
-        InputError: the target has none, or no program for what the rule wants.
-    """
-    if request.one_pass is None:
-        raise InputError(f"--method {name} needs a drafter that was trained on the target's hidden rows: take --model "
-                         "smollm2, or another --method")
-    if not request.rule.want(1).plain and request.target.sampled is None:
-        raise InputError(f"--method {name} needs a session with general=True for drawn tokens, whose passes leave "
-                         "hidden rows and logits: make one, or use --temperature 0")
-    return request.one_pass
-
 
 def _make(request: Request) -> OnePassDrafter:
-    options, drafter, most = request.options, drafter_of(request, "parallel"), request.lengths.most()
+    options, drafter, most = request.options, trained_model(request, "parallel", "parallel"), request.lengths.most()
     return OnePassDrafter(drafter, most, top=options["parallel_top"], form=options["parallel_form"], kept=request.kept,
                           host=request.host, shape=request.shape(
                               most=most, behind=options["parallel_top"], levels=1 + len(drafter.masks)))
@@ -168,7 +127,7 @@ METHOD = Method(
     name="parallel", says="a trained drafter that proposes a tree in one pass, from the target's hidden rows",
     cuts="fewer layers, and length: all drafts in one pass of a small network",
     source="An et al. 2025, PARD (arXiv 2504.18583)",
-    make=_make, needs_one_pass=True, scheduled=False, labels=(DRAFT,),
+    make=_make, trained="parallel", scheduled=False, labels=(DRAFT,),
     drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=15, help="Tokens drafted per step.",
                   otherwise="as many as a pass verifies"),
     options=(*OPTIONS, TREE))

@@ -19,7 +19,7 @@ from gemmule.sw.device.forward import logit_scale
 from gemmule.sw.device.listed import listed_piece
 from gemmule.sw.device.pieces import launches, pieces
 from gemmule.sw.device.slots import HiddenSlots
-from gemmule.sw.step import Want, exponent_scaling
+from gemmule.sw.step import Hidden, Want, exponent_scaling
 
 __all__ = ["Compiled", "Planned", "Ranges", "planned_launches"]
 
@@ -33,12 +33,14 @@ class Planned(NamedTuple):
     Attributes:
         gathered: row numbers of each gather, by the command's place.
         scattered: rows of the cache that new rows are stored to, where they are no chain  # int64 [rows].
+        hidden: the hidden rows that it leaves, where some are wanted.
     """
 
     program: Program
     step: Step
     gathered: dict[int, np.ndarray]
     scattered: np.ndarray | None = None
+    hidden: Hidden | None = None
 
 
 class Compiled(Protocol):
@@ -57,6 +59,8 @@ def planned_launches(model: Compiled, rows: Rows, want: Want, answered: np.ndarr
     """Of a pass through ranges of layers over rows by token, or by hidden row, behind ``cached`` rows of each sequence,
     constant ones among them; ``answered``: rows whose answers are wanted, bool [rows]. ``places``: rows of a pool, by
     sequence.
+
+    Of hidden rows those behind the last range can be wanted.
 
     Raises:
         ValueError: it needs the general program, and there is none.
@@ -81,15 +85,26 @@ def planned_launches(model: Compiled, rows: Rows, want: Want, answered: np.ndarr
         raise ValueError(f"{model.name}: logits need the general program: compile with general=True")
     general.check_top(want.top)
     scale = exponent_scaling(logit_scale(program.graph), want.temperature) if want.temperature else None
-    for piece in pieces(rows, program.max_rows, program.batch, cached):
+    parts = list(pieces(rows, program.max_rows, program.batch, cached))
+    placed = bool(want.hidden) and want.place is not None
+    if want.hidden and not placed:
+        slots.check_room(len(parts) * len(ranges))
+    for piece in parts:
         count, taken = int(answered[piece.index[piece.index >= 0]].sum()), piece.rows
         lengths = [length + done for length, done in zip(cached, piece.before)]
         for part in ranges:
             last = part is ranges[-1]
-            slot = (want.place if want.hidden else None) if last else slots.take()[0]
+            if last and placed:
+                slot, stamp = want.place, 0
+            else:
+                slot, stamp = slots.take() if want.hidden or not last else (None, 0)
             wanted = Answers(rows=count if last else 0, logits=want.logits, top=want.top > 0, scale=scale, hidden=slot)
+            left = None if slot is None else slot + program.slots(piece.rows)
             yield Planned(general, program.general_step(taken, lengths, part, wanted),
-                          program.gathered(taken, general.commands), program.scattered(piece.rows, lengths))
-            if slot is not None and not last:
-                taken = taken.entering(slot + program.slots(piece.rows))
-        slots.drop(len(ranges) - 1)
+                          program.gathered(taken, general.commands), program.scattered(piece.rows, lengths),
+                          None if left is None or not last else
+                          Hidden(left[piece.index >= 0], sum(part), (stamp,)))
+            if left is not None and not last:
+                taken = taken.entering(left)
+        if placed or not want.hidden:
+            slots.drop(len(ranges) - 1)

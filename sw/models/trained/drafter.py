@@ -1,0 +1,102 @@
+"""Trained drafters of a published model: quantised once for the target as it is in integers, then from the cache."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+
+from gemmule.compiler.files.model_file import ModelFile, load_model
+from gemmule.compiler.ir import Borrowed
+from gemmule.compiler.quantize.rotate import Rotation
+from gemmule.compiler.sources import sources
+from gemmule.io.cache import cache_folder, cache_root, writing
+from gemmule.io.files import write_atomically
+from gemmule.io.locks import exclusive
+from gemmule.io.progress import say
+from gemmule.sw.errors import InputError
+from gemmule.sw.limits import MODELS_FOLDER
+from gemmule.sw.models.import_texts import texts_of
+from gemmule.sw.models.quantised import FOLDER, LOCK, SOURCES, read_cached
+from gemmule.sw.models.sources import read_source
+from gemmule.sw.models.trained.calibrate import calibrated, quantised_bytes, steps_of
+from gemmule.sw.models.trained.eagle import eagle_network
+from gemmule.sw.models.trained.nodes import Target
+from gemmule.sw.models.trained.parallel import parallel_network
+from gemmule.sw.models.trained.read import Trained, read_trained
+
+__all__ = ["KINDS", "DrafterFile", "drafter_path", "trained_drafter"]
+
+KINDS = {"parallel": (parallel_network, "one-pass drafter"), "eagle": (eagle_network, "sequential drafter")}
+"""By kind, what makes the float network, and what people call it."""
+WINDOW = 128
+"""Tokens of a window of calibration, the masks behind them among these."""
+
+
+@dataclass(frozen=True)
+class DrafterFile:
+    """A drafter in integers.
+
+    Attributes:
+        file: its network; the masks are its last tokens.
+        every: layers of the target from one depth that it reads to the next.
+        tokens: the target's token of each number of its logits, int64.
+        masks: ids of the masks, in the order of positions.
+    """
+
+    file: ModelFile
+    every: int
+    tokens: np.ndarray
+    masks: tuple[int, ...]
+
+    @property
+    def chained(self) -> bool:
+        """Whether its passes read rows that earlier ones left."""
+        return any(isinstance(node, Borrowed) and node.own for node in self.file.network.graph.nodes)
+
+
+def drafter_path(name: str, kind: str) -> Path | None:
+    """Where the drafter of a kind that was trained for a published model lies; None: there is none."""
+    path = MODELS_FOLDER / name / f"{kind}.safetensors"
+    return path if path.is_file() else None
+
+
+def trained_drafter(name: str, kind: str, target: ModelFile) -> DrafterFile:
+    """A drafter of a published model, for its file in integers. The first call makes it, which takes a minute.
+
+    Raises:
+        CacheError: it cannot be kept.
+        CompileError: the trained drafter, or the published model, cannot be read.
+        InputError: no drafter of this kind was trained for it.
+    """
+    path, called = drafter_path(name, kind), KINDS[kind][1]
+    if path is None:
+        raise InputError(f"no {called} was trained for {name}: take --model smollm2, or another --method")
+    trained = read_trained(path, kind)
+    key = sha256(sources((*SOURCES, "sw/models/trained/*.py")) + path.read_bytes() + target.sha256.encode())
+    kept = cache_root() / FOLDER / f"{name}-{kind}-{key.hexdigest()[:16]}.safetensors"
+    if (found := read_cached(kept)) is None:
+        cache_folder(FOLDER)
+        with ExitStack() as alone:
+            with writing():
+                alone.enter_context(exclusive(kept.with_name(kept.name + LOCK), kept.name))
+            if (found := read_cached(kept)) is None:  # else another process has just made it
+                say(f"the {called} of {name} is made once, which takes a minute, and kept: {kept}")
+                content = _made(name, trained, target)
+                with writing():
+                    write_atomically(kept, content)
+                found = load_model(kept)
+    vocab = found.network.graph.vocab
+    return DrafterFile(found, min(trained.depths), trained.tokens, tuple(range(vocab - trained.masks, vocab)))
+
+
+def _made(name: str, trained: Trained, target: ModelFile) -> bytes:
+    source, make = read_source(name), KINDS[trained.kind][0]
+    texts = texts_of(source, WINDOW + 2, None, {})
+    turn = Rotation(target.network.graph.nodes[0].columns, target.made.seed) if target.made.rotate else None
+    network = make(trained, Target(source.network, steps_of(target.network, trained.depths), turn))
+    made = calibrated(trained, target, source.network, texts.used, turn)
+    return quantised_bytes(network, made, target.made.prefix)
