@@ -78,7 +78,8 @@ def claim_depths(config: Config, timing: Timing) -> dict[str, int]:
 class StreamClaims(wiring.Component):
     """Claims of one stream, oldest first; ``held`` is the union of all.
 
-    Latency 1 (push and release show in the next cycle), one of each per cycle, no backpressure.
+    Latency 1 (push and release show in the next cycle), one of each per cycle, no backpressure. ``held`` is a
+    register: every decision of issue begins with it.
 
     Members
     -------
@@ -100,21 +101,24 @@ class StreamClaims(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        entries = [Signal.like(self.mask, name=f"entry_{i}") for i in range(self.depth)]
-        m.d.comb += self.held.eq(reduce(or_, entries))
-        place: Value = Const(0)  # of the one entry: its claim is gone before the next one comes
-        if self.depth > 1:
-            level, place = Signal(range(self.depth + 1)), Signal(range(self.depth + 1))
-            m.d.comb += place.eq(level - self.release)
-            m.d.sync += level.eq(Mux(self.clear, 0, place + self.push))
-        for i, entry in enumerate(entries):
-            after = entries[i + 1] if i + 1 < self.depth else 0
-            with m.If(self.push & (place == i)):
-                m.d.sync += entry.eq(self.mask)
-            with m.Elif(self.release):
-                m.d.sync += entry.eq(after)  # empty entries are 0
-            with m.If(self.clear):
-                m.d.sync += entry.eq(0)
+        kept = Signal.like(self.held)  # held by claims that stay
+        if self.depth == 1:
+            m.d.comb += kept.eq(Mux(self.release, 0, self.held))
+        else:
+            # Every place that is free after this cycle takes the mask; the push, which is late, only marks one.
+            entries = [Signal.like(self.mask, name=f"entry_{i}") for i in range(self.depth)]
+            used = Signal(self.depth)  # the oldest in bit 0, and no gap
+            stays = Signal(self.depth)
+            m.d.comb += stays.eq(Mux(self.release, used >> 1, used))
+            m.d.sync += used.eq(Mux(self.clear, 0, Mux(self.push, Cat(1, stays), stays)))
+            staying = []
+            for i, entry in enumerate(entries):
+                after = entries[i + 1] if i + 1 < self.depth else self.mask
+                moved = Mux(self.release, after, entry)
+                m.d.sync += entry.eq(Mux(stays[i], moved, self.mask))
+                staying.append(Mux(stays[i], moved, 0))
+            m.d.comb += kept.eq(reduce(or_, staying))
+        m.d.sync += self.held.eq(Mux(self.clear, 0, kept | Mux(self.push, self.mask, 0)))
         return m
 
 

@@ -21,9 +21,10 @@ FAULTS: Mapping[str, tuple[Fault, ...]] = {
          "head.eq(Mux(head == last, 1, head + 1))")),
     "claims": _of(
         "command.claims",
-        ("kept", "a claim pushed beside a release leaves a gap", "place.eq(level - self.release)", "place.eq(level)"),
-        ("given back", "the last entry is never emptied", "if i + 1 < self.depth else 0",
-        "if i + 1 < self.depth else entry")),
+        ("kept", "a claim pushed beside a release leaves a gap", "self.push, Cat(1, stays), stays",
+         "self.push, Cat(1, used), stays"),
+        ("given back", "what is released is still held", "staying.append(Mux(stays[i], moved, 0))",
+         "staying.append(Mux(used[i], entry, 0))")),
     "issue": (
         *_of("command.claims", ("exclusive", "nobody looks at what the vector unit writes",
                                 "if other != name and", "if other not in (name, 'vector.w') and")),

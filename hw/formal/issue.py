@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import reduce
 from operator import and_, or_
 
-from amaranth.hdl import Cat, Signal, Value
+from amaranth.hdl import Cat, Mux, Signal, Value
 
 from gemmule.config import Config
 from gemmule.hw.command.claims import claim_depths, narrow, ports_of, widen
@@ -66,14 +66,16 @@ def issue(bench: Bench, config: Config) -> None:
     for s, (name, u) in enumerate(zip(STREAMS, STREAM_UNIT)):
         held = bench.part(f"claims.{name.replace('.', '_')}").held
         full.setdefault(u, []).append(widen(config, name, held))
-        entries = [bench.register(f"claims.{name.replace('.', '_')}.entry_{i}") for i in range(depths[s])]
-        if depths[s] > 1:
-            place = bench.register(f"claims.{name.replace('.', '_')}.place")
-            bench.lemma(f"{name} level", "the stream counts its claims",
-                        place == (ghosts[s] - dut.release[s])[:len(place)])
-        bench.lemma(f"{name} entries", "entries without a claim are empty",
-                    *((entry == 0) | (ghosts[s] > i) for i, entry in enumerate(entries)), ghosts[s] <= depths[s],
-                    ghosts[s] <= runs[u])
+        lemma, part = f"{name} entries", f"claims.{name.replace('.', '_')}"
+        if depths[s] == 1:
+            bench.lemma(lemma, "a stream without a claim holds nothing", (held == 0) | (ghosts[s] != 0),
+                        ghosts[s] <= 1, ghosts[s] <= runs[u])
+            continue
+        entries, used = [bench.register(f"{part}.entry_{i}") for i in range(depths[s])], bench.register(f"{part}.used")
+        bench.lemma(lemma, "the stream knows its claims, and holds the union of them",
+                    *(used[i] == (ghosts[s] > i) for i in range(depths[s])), ghosts[s] <= depths[s],
+                    ghosts[s] <= runs[u],
+                    held == reduce(or_, (Mux(used[i], entry, 0) for i, entry in enumerate(entries))))
     of_unit = [bench.wire(reduce(or_, full[u]), f"{name}_holds") for u, name in enumerate(units)]
     bench.always("exclusive", "no port of scratchpad or accumulator is held by two units",
                  *((of_unit[u] & of_unit[v]) == 0 for u in range(len(units)) for v in range(u)))
