@@ -1,4 +1,4 @@
-"""Dispatch: commands leave in order, into one queue, with waits that point backwards, and every count is right."""
+"""Dispatch: commands leave in order, into one queue, and every count is right."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from amaranth.hdl import Cat, Const, Signal
 
 from gemmule.config import Config
 from gemmule.hw.command.dispatch import UNIT_LAYOUTS, Dispatch
-from gemmule.hw.command.resolve import WAIT_UNITS
 from gemmule.hw.formal.bench import Bench
 from gemmule.hw.interfaces import COUNT_BITS
 from gemmule.isa import CONTROL
@@ -80,13 +79,6 @@ def dispatch(bench: Bench, config: Config) -> None:
     bench.always("held", "nothing is pushed after a fault or while dispatch is stopped, and a fault stays",
                  ~pushed | ~dut.stop & (dut.fault == 0),
                  ~bench.before(dut.fault.any() & ~dut.clear, "faulty") | ~bench.before(pushed, "pushed"))
-    distances = [resolve.waits[v] for v in range(len(WAIT_UNITS))]
-    bench.always("backwards", "a command waits only for commands that were dispatched before it: by its distance back, "
-                              "or for none", *(
-        ~queue.push | (queue.push_data.targets[v] == 0) & ((distance == 0) | (dut.dispatched[v] < distance))
-        | (queue.push_data.targets[v] + distance == dut.dispatched[v] + 1) & (distance != 0)
-        & (queue.push_data.targets[v] <= dut.dispatched[v])
-        for queue in queues for v, distance in enumerate(distances)))
     bench.cover("behind", "a watched command leaves behind two others into the queue of select",
                 watched & (before == 0) & pushes[-1] & (dut.total == 2))
     bench.cover("most", "all commands of a launch have been pushed, and the next one is refused",

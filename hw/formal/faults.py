@@ -35,8 +35,7 @@ FAULTS: Mapping[str, tuple[Fault, ...]] = {
               "self.finished[u] + self.unit_finish[u]"),
              ("one", "only the two units of highest priority keep others back", "may[other] for other in higher",
               "may[other] for other in higher[:2]"),
-             ("waits", "a wait ends one command early", "self.finished[v] >= self.targets[u][v]",
-              "self.finished[v] + 1 >= self.targets[u][v]"),
+             ("waits", "nobody waits", "self.valid[u] & waits.reached[u] & room", "self.valid[u] & room"),
              ("alone", "a command that runs alone does not wait", "Mux(self.alone[u] | zero[u],", "Mux(zero[u],"),
              ("start", "a skipped command starts", "self.issue[u] & ~zero[u]", "self.issue[u] & ~self.zero[u]"))),
     "dispatch": _of(
@@ -49,9 +48,14 @@ FAULTS: Mapping[str, tuple[Fault, ...]] = {
         ("counts", "control commands are not counted", "self.total.eq(self.total + 1)",
          "self.total.eq(self.total + (resolve.unit != CONTROL))"),
         ("end", "one command too many", "spent.eq(self.total == self.most - 1)", "spent.eq(self.total == self.most)"),
-        ("held", "a stopped launch goes on", "resolve.full & ~self.stop & ~fault.any()", "resolve.full & ~fault.any()"),
-        ("backwards", "a wait from beyond the first command is kept", "(distance != 0) & (dispatched >= distance)",
-         "distance != 0")),
+        ("held", "a stopped launch goes on", "resolve.full & ~self.stop & ~fault.any()",
+         "resolve.full & ~fault.any()")),
+    "waits": _of(
+        "command.waits",
+        ("waits", "a finish in the cycle of the push is lost", "self.finish[v] & (later | last.any())",
+         "self.finish[v] & last.any()"),
+        ("backwards", "no distance is a wait for one command more than there are", "(self.distances[v] != 0) & (",
+         "1 & (")),
     "loops": _of(
         "command.loops",
         ("left", "a borrow is lost", "Mux(lower[-1], high - 1, high)", "high"),

@@ -21,8 +21,9 @@ __all__ = ["issue"]
 
 
 def issue(bench: Bench, config: Config) -> None:
-    """Heads of the unit queues are free in every cycle; units finish and release only what they have."""
-    m, dut = bench.m, bench.dut(Issue(config=config))
+    """Heads of the unit queues and what they wait for are free in every cycle; units finish and release only
+    what they have."""
+    m, dut = bench.m, bench.dut(Issue(config=config), cut=("waits",))
     timing, units = Timing.of(config), list(UNIT_LAYOUTS)
     depths = list(claim_depths(config, timing).values())
 
@@ -92,8 +93,7 @@ def issue(bench: Bench, config: Config) -> None:
     bench.always("one", "one command is issued in a cycle at most, and only one that is there",
                  (dut.issue & (dut.issue - 1)[:len(units)]) == 0, (dut.issue & ~dut.valid) == 0)
     bench.always("waits", "a command is issued when all it waits for has finished",
-                 *(~dut.issue[u] | (dut.finished[v] >= dut.targets[u][v])
-                   for u in range(len(units)) for v in range(len(units))))
+                 (dut.issue & ~bench.part("waits").reached) == 0)
     bench.always("alone", "commands that run alone, or do nothing, are issued into an empty unit",
                  *(~(dut.issue[u] & (dut.alone[u] | dut.zero[u])) | (flight == 0) for u, flight in enumerate(flights)))
     bench.always("start", "a unit starts only when it is ready, and nothing of length zero or skipped",
