@@ -16,7 +16,7 @@ from gemmule.hw.command.claims import narrow, widen
 from gemmule.hw.command.loops import RepeatControl
 from gemmule.hw.command.resolve import FAULT_BITS, PREDICATE_BITS, UNIT_BITS, WAIT_BITS, Resolve
 from gemmule.hw.interfaces import COUNT_BITS, LENGTH_BITS, matrix_layout, move_layout, select_layout, vector_layout
-from gemmule.hw.queue import Queue
+from gemmule.hw.queue import HeadQueue, Queue
 from gemmule.isa import COMMAND_BYTES, CONTROL, NUM_BASES, NUM_LENGTHS, MatrixFlag, MoveFlag, Unit
 from gemmule.operations import EXCLUSIVE_LOADS
 from gemmule.resolve import FAULTS, STREAM_UNIT, STREAMS
@@ -79,8 +79,9 @@ class Dispatch(wiring.Component):
         Bit u: the head exists; its length is zero; it runs alone (as every one of length zero does).
     predicate: Out(array)
         Predicate that the head of queue u depends on; 0: none.
-    claims: Out(array over streams)
-        Ports that the head of the stream's unit claims.
+    claims, following_claims: Out(arrays over streams)
+        Ports that the head of the stream's unit claims; those that it claims in the next cycle if there is no head in
+        this one, or if that is dropped.
     pop: In(units)
         Drop the head of queue u.
     push, unit, distances: Out
@@ -114,6 +115,7 @@ class Dispatch(wiring.Component):
             "alone": Out(units),
             "predicate": Out(data.ArrayLayout(PREDICATE_BITS, units)),
             "claims": Out(data.ArrayLayout(config.claim_bits, len(STREAMS))),
+            "following_claims": Out(data.ArrayLayout(config.claim_bits, len(STREAMS))),
             "pop": In(units),
             "push": Out(1), "unit": Out(UNIT_BITS), "distances": Out(data.ArrayLayout(WAIT_BITS, units)),
         })
@@ -165,7 +167,7 @@ class Dispatch(wiring.Component):
             })
             # What issue looks at, and the command, which only the unit does: with pointers of their own, so that a
             # start that hangs on the first does not wait for the way to the second.
-            m.submodules[f"{unit}_queue"] = queue = Queue(shape=entry, depth=config.unit_queue)
+            m.submodules[f"{unit}_queue"] = queue = HeadQueue(shape=entry, depth=config.unit_queue)
             m.submodules[f"{unit}_commands"] = commands = Queue(shape=layout(config), depth=config.unit_queue)
             source = resolve.move if unit in ("load", "store") else getattr(resolve, unit)
             m.d.comb += [
@@ -183,7 +185,9 @@ class Dispatch(wiring.Component):
                 self.zero[u].eq(queue.head.zero),
                 self.alone[u].eq(queue.head.alone),
                 self.predicate[u].eq(queue.head.predicate),
-                *(self.claims[s].eq(widen(config, STREAMS[s], queue.head.claims[STREAMS[s]])) for s in streams),
+                *(ports[s].eq(widen(config, STREAMS[s], place.claims[STREAMS[s]]))
+                  for ports, place in ((self.claims, queue.head), (self.following_claims, queue.following))
+                  for s in streams),
             ]
             with m.If(queue.push):
                 m.d.sync += self.dispatched[u].eq(self.dispatched[u] + 1)
@@ -192,7 +196,7 @@ class Dispatch(wiring.Component):
                     m.d.sync += doubtful.eq(resolve.predicate != 0)
                 with m.If(queue.push & ~resolve.zero):
                     m.d.sync += stationary.eq(matrix_flags[MatrixFlag.OUTPUT_STATIONARY])
-            rooms.append((resolve.unit == u) & (queue.level < config.unit_queue))
+            rooms.append((resolve.unit == u) & (commands.level < config.unit_queue))
         rooms.append(resolve.unit == CONTROL)
         m.d.comb += [
             pushed.eq(resolve.full & ~self.stop & ~fault.any() & Cat(rooms).any()),

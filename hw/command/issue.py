@@ -13,7 +13,7 @@ from gemmule.hw.command.resolve import PREDICATE_BITS, UNIT_BITS, WAIT_BITS
 from gemmule.hw.command.waits import Waits
 from gemmule.isa import NUM_PREDICATES, Unit
 from gemmule.operations import ISSUE_PRIORITY
-from gemmule.resolve import STREAM_UNIT, STREAMS
+from gemmule.resolve import STREAMS
 from gemmule.timing import Timing
 
 __all__ = ["Issue"]
@@ -32,7 +32,7 @@ class Issue(wiring.Component):
     -------
     push, unit, distances: In
         What enters the unit queues, see :class:`Dispatch`.
-    valid, zero, alone, predicate, claims: In
+    valid, zero, alone, predicate, claims, following_claims: In
         Heads of the unit queues, see :class:`Dispatch`.
     predicates: In(4)
         From the select unit; bit 0 is 1.
@@ -71,6 +71,7 @@ class Issue(wiring.Component):
             "predicate": In(data.ArrayLayout(PREDICATE_BITS, units)),
             "predicates": In(NUM_PREDICATES),
             "claims": In(data.ArrayLayout(config.claim_bits, len(STREAMS))),
+            "following_claims": In(data.ArrayLayout(config.claim_bits, len(STREAMS))),
             "ready": In(units),
             "unit_finish": In(units),
             "release": In(len(STREAMS)),
@@ -100,6 +101,10 @@ class Issue(wiring.Component):
                 "push", "unit", "distances", "valid", "finish", "clear")),
             waits.pop.eq(self.issue),
             claims.want.eq(self.claims),
+            claims.following.eq(self.following_claims),
+            claims.valid.eq(self.valid),
+            claims.issue.eq(self.issue),
+            claims.start.eq(self.start),
             claims.release.eq(self.release),
             claims.clear.eq(self.clear),
         ]
@@ -107,16 +112,13 @@ class Issue(wiring.Component):
         for u, name in enumerate(UNIT_LAYOUTS):
             limit = self.limit(name)
             in_flight = Signal(range(limit + 1), name=f"{name}_in_flight")
-            streams = [s for s, unit in enumerate(STREAM_UNIT) if unit == u]
-            free = Cat(claims.free[s] for s in streams).all()
             room = Mux(self.alone[u] | zero[u], in_flight == 0, in_flight < limit)
             m.d.comb += [
                 zero[u].eq(self.zero[u] | ~self.predicates.bit_select(self.predicate[u], 1)),
-                may[u].eq(self.valid[u] & waits.reached[u] & room & (zero[u] | (free & self.ready[u]))),
+                may[u].eq(self.valid[u] & waits.reached[u] & room & (zero[u] | (claims.free[u] & self.ready[u]))),
                 self.start[u].eq(self.issue[u] & ~zero[u]),
                 self.active[u].eq((in_flight != 0) | self.issue[u]),
                 self.waiting[u].eq(self.valid[u] & ~waits.reached[u]),
-                *(claims.push[s].eq(self.start[u]) for s in streams),
             ]
 
             # Finish of a command of length zero, a fixed time after its issue.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Const, Signal
+from amaranth.hdl import Cat, Const, Mux, Signal
 
 from gemmule.config import Config
 from gemmule.hw.command.dispatch import UNIT_LAYOUTS, Dispatch
@@ -21,7 +21,8 @@ def dispatch(bench: Bench, config: Config) -> None:
     """Whatever resolve makes of a command, as long as it holds no more commands than it has stages."""
     m, dut = bench.m, bench.dut(Dispatch(config=config, most=MOST), cut=("resolve",))
     resolve, stages = bench.part("resolve"), Timing.of(config).resolve
-    queues = [bench.part(f"{unit}_queue") for unit in UNIT_LAYOUTS]
+    queues, rests = ([bench.part(f"{unit}_{part}") for unit in UNIT_LAYOUTS] for part in ("queue", "commands"))
+    behinds = [bench.part(f"{unit}_queue.behind") for unit in UNIT_LAYOUTS]
     pushed = bench.wire(resolve.leave, "pushed")
 
     inside = Signal(range(stages + 2))
@@ -67,10 +68,11 @@ def dispatch(bench: Bench, config: Config) -> None:
                  pushes == ((Const(1, 8) << resolve.unit)[:len(queues)] & pushed.replicate(len(queues))),
                  ~pushed | pushes.any() | (resolve.unit == CONTROL))
     bench.always("room", "no queue is pushed when it is full", *(
-        ~queue.push | (queue.level < config.unit_queue) for queue in queues))
+        ~queue.push | (rest.level < config.unit_queue) for queue, rest in zip(queues, rests)))
     bench.lemma("levels", "a queue holds what was pushed and not popped", *(
-        (queue.level == (count - gone)[:COUNT_BITS]) & (queue.level <= config.unit_queue)
-        for queue, count, gone in zip(queues, counts, popped)))
+        (rest.level == (count - gone)[:COUNT_BITS]) & (rest.level <= config.unit_queue)
+        & (queue.valid == (rest.level != 0)) & (behind.level == Mux(queue.valid, rest.level - 1, 0))
+        for queue, behind, rest, count, gone in zip(queues, behinds, rests, counts, popped)))
     bench.always("counts", "dispatched counts the commands pushed to each unit, total all of them",
                  dut.total == all_commands, *(dut.dispatched[u] == count for u, count in enumerate(counts)))
     bench.lemma("most", "the last command is told by a register", bench.register("spent") == (dut.total == MOST))

@@ -53,8 +53,14 @@ def issue(bench: Bench, config: Config) -> None:
     flights = [bench.register(f"{name}_in_flight") for name in units]
     bench.assume("clear", "a launch starts when no command is queued or in flight",
                  ~dut.clear | (dut.valid == 0) & reduce(and_, (flight == 0 for flight in flights)))
+    # What the heads claim comes a cycle earlier, if it is not there already.
+    for s, u in enumerate(STREAM_UNIT):
+        expected = bench.before(Mux(dut.valid[u] & ~dut.issue[u], dut.claims[s], dut.following_claims[s]), f"next_{s}")
+        bench.assume(f"head {STREAMS[s]}", "a head claims what was told a cycle earlier", dut.claims[s] == expected)
     bench.assume("masks", "a stream claims only ports that it can hold, and both ports of an accumulator bank for C",
                  *(dut.claims[s] == widen(config, name, narrow(config, name, dut.claims[s]))
+                   for s, name in enumerate(STREAMS)),
+                 *(dut.following_claims[s] == widen(config, name, narrow(config, name, dut.following_claims[s]))
                    for s, name in enumerate(STREAMS)))
 
     pipes = [Cat(bench.register(f"{name}_zero_{i + 1}") for i in range(getattr(timing, f"{name}_zero")))
@@ -64,9 +70,11 @@ def issue(bench: Bench, config: Config) -> None:
 
     # No port held twice.
     full: dict[int, list[Value]] = {}
+    every: list[Value] = []
     for s, (name, u) in enumerate(zip(STREAMS, STREAM_UNIT)):
         held = bench.part(f"claims.{name.replace('.', '_')}").held
-        full.setdefault(u, []).append(widen(config, name, held))
+        every.append(widen(config, name, held))
+        full.setdefault(u, []).append(every[-1])
         lemma, part = f"{name} entries", f"claims.{name.replace('.', '_')}"
         if depths[s] == 1:
             bench.lemma(lemma, "a stream without a claim holds nothing", (held == 0) | (ghosts[s] != 0),
@@ -78,6 +86,11 @@ def issue(bench: Bench, config: Config) -> None:
                     ghosts[s] <= runs[u],
                     held == reduce(or_, (Mux(used[i], entry, 0) for i, entry in enumerate(entries))))
     of_unit = [bench.wire(reduce(or_, full[u]), f"{name}_holds") for u, name in enumerate(units)]
+    taken = [reduce(or_, (dut.claims[s] & reduce(or_, (other for o, other in enumerate(every) if o != s))
+                          for s, owner in enumerate(STREAM_UNIT) if owner == u)) for u in range(len(units))]
+    free, fresh = bench.part("claims").free, bench.before(dut.clear | bench.first, "fresh", init=1)
+    bench.always("free", "a head is free exactly when no port that it claims is held by another stream",
+                 *((free[u] == (ports == 0)) | fresh & ~free[u] for u, ports in enumerate(taken)))
     bench.always("exclusive", "no port of scratchpad or accumulator is held by two units",
                  *((of_unit[u] & of_unit[v]) == 0 for u in range(len(units)) for v in range(u)))
 

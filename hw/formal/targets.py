@@ -16,7 +16,7 @@ from gemmule.hw.formal.fetch import fetch, fetch_repeats
 from gemmule.hw.formal.issue import issue
 from gemmule.hw.formal.load import load_requests, load_whole
 from gemmule.hw.formal.loops import loops
-from gemmule.hw.formal.queue import BITS, queue
+from gemmule.hw.formal.queue import BITS, head_queue, queue
 from gemmule.hw.formal.read_arbiter import read_arbiter
 from gemmule.hw.formal.store import store_reader, store_sender
 from gemmule.hw.formal.target import Target
@@ -47,6 +47,8 @@ TARGETS: Mapping[str, Target] = {target.name: target for target in (
     _target("dispatch", "command/dispatch", "order, unit queues, counts", dispatch, 4, 9,
             sizes=f"a launch of {MOST} commands"),
     _target("queue", "queue", "order, no loss, no overflow, counts", _sized(queue, 3), 6, 8,
+            sizes=f"3 entries of {BITS} bits", quick=True),
+    _target("head-queue", "queue", "order, no loss, the next head", _sized(head_queue, 3), 6, 8,
             sizes=f"3 entries of {BITS} bits", quick=True),
     _target("waits", "command/waits", "heads wait for what they name", _sized(waits, 3), 4, 8,
             sizes=f"2 queues of 3 commands, {LIMITS[0]} and {LIMITS[1]} in flight"),

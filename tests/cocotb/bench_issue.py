@@ -66,19 +66,20 @@ class Machine:
     def done(self) -> bool:
         return len(self.finishes) == self.total
 
-    def _drive(self, ready: list[bool]) -> None:
+    def _drive(self, ready: list[bool], pushed: Head | None) -> None:
         dut, heads = self.dut, [queue[0] if queue else None for queue in self.queues]
-        claims = predicate = 0
-        for head in filter(None, heads):
-            predicate |= head.predicate << 2 * head.unit
-            for stream, mask in head.claims.items():
-                claims |= mask << CONFIG.claim_bits * stream
+        predicate = sum(head.predicate << 2 * head.unit for head in heads if head)
+        following = [queue[1] if len(queue) > 1 else pushed if pushed and pushed.unit == unit else None
+                     for unit, queue in enumerate(self.queues)]
         for name, bits in (
                 ("valid", [head is not None for head in heads]), ("ready", ready),
                 ("zero", [head is not None and head.zero for head in heads]),
                 ("alone", [head is not None and head.alone for head in heads])):
             getattr(dut, name).value = sum(bit << i for i, bit in enumerate(bits))
-        dut.claims.value, dut.predicate.value = claims, predicate
+        dut.predicate.value = predicate
+        for port, commands in ((dut.claims, heads), (dut.following_claims, following)):
+            port.value = sum(mask << CONFIG.claim_bits * stream for command in commands if command
+                             for stream, mask in command.claims.items())
 
     async def _run(self) -> None:
         dut = self.dut
@@ -90,9 +91,9 @@ class Machine:
             t = now()
             ready = [self.unit_ready(unit) and all(
                 len(held[s]) < HOLD[s] for s in range(len(STREAMS)) if STREAM_UNIT[s] == unit) for unit in UNITS]
-            self._drive(ready)
             pushed = self.coming[0] if self.coming and len(
                 self.queues[self.coming[0].unit]) < CONFIG.unit_queue else None
+            self._drive(ready, pushed)
             dut.push.value = pushed is not None
             if pushed is not None:
                 dut.unit.value = pushed.unit

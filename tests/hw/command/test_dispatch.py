@@ -118,6 +118,10 @@ def test_random(seed: int, feed: float, drain: float) -> None:
             ctx.set(dut.command_valid, valid)
             ctx.set(dut.command, words[taken] if valid else rng.getrandbits(256))
             ctx.set(dut.pop, pop)
+            for u, queue in enumerate(queues):
+                for s in range(STREAM_UNIT.count(u)) if len(queue) > 1 else ():
+                    told = ctx.get(dut.following_claims[STREAM_UNIT.index(u) + s])
+                    assert told == resolved[queue[1][0]][OUT[f"claim{s}"]], t
             # Decisions of this cycle, from registered state only.
             head = inside[0][0] if inside and inside[0][1] <= t else None
             unit = None if head is None else int(resolved[head][OUT["unit"]])
@@ -132,6 +136,9 @@ def test_random(seed: int, feed: float, drain: float) -> None:
             if push:
                 assert list(ctx.get(dut.distances)) == table[head][2:7].tolist(), (t, head)
                 assert ctx.get(dut.unit) == unit, t
+                for s in range(STREAM_UNIT.count(unit)) if not queues[unit] else ():
+                    told = ctx.get(dut.following_claims[STREAM_UNIT.index(unit) + s])
+                    assert told == resolved[head][OUT[f"claim{s}"]], t
                 row, flags = resolved[head], int(resolved[head][OUT["flags"]])
                 kind = "plain"
                 if row[OUT["zero"]]:

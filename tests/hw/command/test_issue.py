@@ -77,9 +77,11 @@ def test_random(seed: int) -> None:
             ctx.set(dut.zero, sum((head is not None and head.zero) << u for u, head in enumerate(heads)))
             ctx.set(dut.alone, sum((head is not None and head.alone) << u for u, head in enumerate(heads)))
             ctx.set(dut.predicate, [head.predicate if head else 0 for head in heads])
-            ctx.set(dut.claims, [
-                heads[u].claims[s - STREAM_UNIT.index(u)] if heads[u] else 0
-                for s, u in enumerate(STREAM_UNIT)])
+            for port, commands in ((dut.claims, heads), (dut.following_claims, [
+                    queue[1] if len(queue) > 1 else pushed if u == into else None for u, queue in enumerate(queues)])):
+                ctx.set(port, [
+                    commands[u].claims[s - STREAM_UNIT.index(u)] if commands[u] else 0
+                    for s, u in enumerate(STREAM_UNIT)])
             ctx.set(dut.ready, sum(bit << u for u, bit in enumerate(ready)))
             unit_finish = sum((t in finishes[u]) << u for u in range(5))
             ctx.set(dut.unit_finish, unit_finish)
@@ -158,6 +160,8 @@ def test_clear_forgets_everything() -> None:
     dut = Issue(config=CONFIG, timing=TIMING)
 
     async def bench(ctx):
+        ctx.set(dut.following_claims, [1, *[0] * 9])
+        await ctx.tick()
         ctx.set(dut.valid, 1)
         ctx.set(dut.ready, 31)
         ctx.set(dut.predicates, 1)
@@ -169,6 +173,9 @@ def test_clear_forgets_everything() -> None:
         ctx.set(dut.clear, 1)
         await ctx.tick()
         ctx.set(dut.clear, 0)
+        ctx.set(dut.valid, 0)
+        ctx.set(dut.following_claims, [0, 1, *[0] * 8])
+        await ctx.tick()
         ctx.set(dut.valid, 2)
         ctx.set(dut.claims, [0, 1, *[0] * 8])
         assert ctx.get(dut.issue) == 2  # nor does load hold its port
@@ -186,6 +193,7 @@ def test_alone_waits_for_the_last_visible_finish() -> None:
     dut = Issue(config=CONFIG, timing=TIMING)
 
     async def bench(ctx):
+        await ctx.tick()
         ctx.set(dut.valid, 4)
         ctx.set(dut.ready, 31)
         ctx.set(dut.predicates, 1)
@@ -218,15 +226,18 @@ def test_predicate_is_read_in_the_cycle_of_the_decision() -> None:
         ctx.set(dut.push, 1)
         ctx.set(dut.unit, 4)
         ctx.set(dut.ready, 31)
+        ctx.set(dut.following_claims, [*[0] * 8, 1, 0])
         await ctx.tick()
         ctx.set(dut.unit, 1)
         ctx.set(dut.distances, [0, 0, 0, 0, 1])
         ctx.set(dut.valid, 1 << 4)
         ctx.set(dut.predicates, 0b0101)
-        ctx.set(dut.claims, [0, 1, *[0] * 6, 1, 0])
+        ctx.set(dut.claims, [*[0] * 8, 1, 0])
+        ctx.set(dut.following_claims, [0, 1, *[0] * 8])
         assert ctx.get(dut.start) == 1 << 4  # select holds scratchpad read port 0
         await ctx.tick()
         ctx.set(dut.push, 0)
+        ctx.set(dut.claims, [0, 1, *[0] * 8])
         ctx.set(dut.valid, 2)
         ctx.set(dut.predicate, [0, 2, 0, 0, 0])
         for predicates in (0b0101, 0b0001, 0b0101):
