@@ -1,4 +1,4 @@
-"""Queue of wide commands: small memory, head readable in the cycle after the push."""
+"""Queues of commands: small memory, head readable in the cycle after the push."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["Queue"]
+__all__ = ["HeadQueue", "Queue"]
 
 
 class Queue(wiring.Component):
@@ -70,4 +70,50 @@ class Queue(wiring.Component):
             m.d.sync += self.level.eq(self.level - 1)
         with m.If(self.clear):
             m.d.sync += [head.eq(0), tail.eq(0), self.level.eq(0)]
+        return m
+
+
+class HeadQueue(wiring.Component):
+    """As :class:`Queue`, with the head in a register; tells a cycle earlier what the next head is.
+
+    Parameters
+    ----------
+    shape:
+        Shape of an entry.
+    depth:
+        Entries, at least 2.
+
+    Members
+    -------
+    push, push_data, pop, clear: In
+        As of a queue; the room is whoever's pushes count.
+    valid, head: Out
+        The oldest entry, if there is one; registers.
+    following: Out
+        What the head register takes in this cycle if there is no head, or if it is dropped: the second entry, or what
+        is pushed. Means nothing if there is neither.
+    """
+
+    def __init__(self, *, shape: ShapeLike, depth: int) -> None:
+        if depth < 2:
+            raise ValueError(f"depth must be at least 2, not {depth}")
+        self.shape = shape
+        self.depth = depth
+        super().__init__({
+            "push": In(1), "push_data": In(shape), "pop": In(1), "clear": In(1),
+            "valid": Out(1), "head": Out(shape), "following": Out(shape),
+        })
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.behind = behind = Queue(shape=self.shape, depth=self.depth - 1)
+        stays = self.valid & ~self.pop
+        m.d.comb += [
+            behind.push.eq(self.push & (behind.valid | stays)), behind.push_data.eq(self.push_data),
+            behind.pop.eq(behind.valid & self.pop), behind.clear.eq(self.clear),
+            self.following.eq(Mux(behind.valid, behind.head, self.push_data)),
+        ]
+        m.d.sync += self.valid.eq(~self.clear & (stays | behind.valid | self.push))
+        with m.If(~stays):
+            m.d.sync += self.head.eq(self.following)
         return m

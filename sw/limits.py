@@ -61,8 +61,9 @@ WRITINGS, NO_CORPUS = "writings", "none"
 CORPORA = ("all", "code", "prose", WRITINGS, "own")
 """Texts to draft from: of Python, those that the model brings of its own, and the last one is a user's."""
 TARGETS = ("ecp5-85k", "osu018", "sky130")
-PROVED = ("registers", "control", "watchdog", "fetch", "fetch-repeats", "loops", "dispatch", "queue", "issue", "claims",
-          "bursts", "load-requests", "load-whole", "store-reader", "store-sender", "read-arbiter")
+PROVED = ("registers", "control", "watchdog", "fetch", "fetch-repeats", "loops", "dispatch", "queue", "head-queue",
+          "waits", "issue", "claims", "bursts", "load-requests", "load-whole", "store-reader", "store-sender",
+          "read-arbiter")
 """What `gemmule formal` proves something of."""
 DEFAULT, SMALL = MODELS = ("default", "small")
 """Bundled pairs of target and draft: one worth decoding, and one for RTL runs and quick tests."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import reduce
 from itertools import accumulate
 from operator import or_
@@ -11,7 +12,8 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from gemmule.config import Config
-from gemmule.resolve import STREAMS
+from gemmule.isa import Unit
+from gemmule.resolve import STREAM_UNIT, STREAMS
 from gemmule.timing import Timing
 
 __all__ = ["Claims", "StreamClaims", "claim_depths", "narrow", "ports_of", "widen"]
@@ -78,7 +80,8 @@ def claim_depths(config: Config, timing: Timing) -> dict[str, int]:
 class StreamClaims(wiring.Component):
     """Claims of one stream, oldest first; ``held`` is the union of all.
 
-    Latency 1 (push and release show in the next cycle), one of each per cycle, no backpressure.
+    Latency 1 (push and release show in the next cycle), one of each per cycle, no backpressure. ``held`` is a
+    register: every decision of issue begins with it.
 
     Members
     -------
@@ -86,8 +89,8 @@ class StreamClaims(wiring.Component):
         Hold the ports of ``mask``.
     release: In(1)
         Drop the oldest claim.
-    held: Out
-        Ports held.
+    held, kept: Out
+        Ports held in this cycle; those of them that are held in the next one too, whatever is pushed.
     """
 
     def __init__(self, *, bits: int, depth: int) -> None:
@@ -95,42 +98,52 @@ class StreamClaims(wiring.Component):
             raise ValueError(f"depth must be at least 1, not {depth}")
         self.depth = depth
         super().__init__({
-            "push": In(1), "mask": In(bits), "release": In(1), "clear": In(1), "held": Out(bits),
+            "push": In(1), "mask": In(bits), "release": In(1), "clear": In(1), "held": Out(bits), "kept": Out(bits),
         })
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        entries = [Signal.like(self.mask, name=f"entry_{i}") for i in range(self.depth)]
-        m.d.comb += self.held.eq(reduce(or_, entries))
-        place: Value = Const(0)  # of the one entry: its claim is gone before the next one comes
-        if self.depth > 1:
-            level, place = Signal(range(self.depth + 1)), Signal(range(self.depth + 1))
-            m.d.comb += place.eq(level - self.release)
-            m.d.sync += level.eq(Mux(self.clear, 0, place + self.push))
-        for i, entry in enumerate(entries):
-            after = entries[i + 1] if i + 1 < self.depth else 0
-            with m.If(self.push & (place == i)):
-                m.d.sync += entry.eq(self.mask)
-            with m.Elif(self.release):
-                m.d.sync += entry.eq(after)  # empty entries are 0
-            with m.If(self.clear):
-                m.d.sync += entry.eq(0)
+        if self.depth == 1:
+            m.d.comb += self.kept.eq(Mux(self.release, 0, self.held))
+        else:
+            # Every place that is free after this cycle takes the mask; the push, which is late, only marks one.
+            entries = [Signal.like(self.mask, name=f"entry_{i}") for i in range(self.depth)]
+            used = Signal(self.depth)  # the oldest in bit 0, and no gap
+            stays = Signal(self.depth)
+            m.d.comb += stays.eq(Mux(self.release, used >> 1, used))
+            m.d.sync += used.eq(Mux(self.clear, 0, Mux(self.push, Cat(1, stays), stays)))
+            staying = []
+            for i, entry in enumerate(entries):
+                after = entries[i + 1] if i + 1 < self.depth else self.mask
+                moved = Mux(self.release, after, entry)
+                m.d.sync += entry.eq(Mux(stays[i], moved, self.mask))
+                staying.append(Mux(stays[i], moved, 0))
+            m.d.comb += self.kept.eq(reduce(or_, staying))
+        m.d.sync += self.held.eq(Mux(self.clear, 0, self.kept | Mux(self.push, self.mask, 0)))
         return m
 
 
 class Claims(wiring.Component):
-    """All streams: holds claims and says which wanted claims are free of other streams.
+    """All streams: holds claims and says whether all that the head command of a unit claims is free.
 
-    Latency 1 from ``push`` and ``release``; ``free`` follows ``want`` in the same cycle.
+    Latency 1. ``free`` is a register, as every decision of issue begins with it: for each head of the next cycle, and
+    for each command that may start in this one, it is computed whether they are in each other's way. What starts
+    only chooses.
 
     Members
     -------
     want: In(array over streams)
         Ports that the head command of the stream's unit claims; those that it can never hold are ignored.
-    free: Out(streams)
-        Bit s: no other stream holds a port of ``want[s]``.
-    push, release: In(streams)
-        Bit s: hold ``want[s]``; drop the stream's oldest claim.
+    following: In(array over streams)
+        Ports that the unit's head claims in the next cycle if it has none in this one, or if that is issued.
+    valid: In(units)
+        Units that have a head.
+    free: Out(units)
+        No port that the head claims is held by another stream. Means nothing in the cycle after ``clear``.
+    issue, start: In(units)
+        The head leaves its queue; it does, and its streams hold their ports.
+    release: In(streams)
+        Bit s: drop the stream's oldest claim.
     clear: In(1)
         Drop all.
     """
@@ -138,10 +151,14 @@ class Claims(wiring.Component):
     def __init__(self, *, config: Config, timing: Timing | None = None) -> None:
         self.config = config
         self.timing = timing or Timing.of(config)
+        units = len(Unit)
         super().__init__({
             "want": In(data.ArrayLayout(config.claim_bits, len(STREAMS))),
-            "free": Out(len(STREAMS)),
-            "push": In(len(STREAMS)),
+            "following": In(data.ArrayLayout(config.claim_bits, len(STREAMS))),
+            "valid": In(units),
+            "free": Out(units),
+            "issue": In(units),
+            "start": In(units),
             "release": In(len(STREAMS)),
             "clear": In(1),
         })
@@ -150,27 +167,46 @@ class Claims(wiring.Component):
         m = Module()
         config = self.config
         depths = claim_depths(config, self.timing)
-        held: dict[str, Value] = {}
-        for i, name in enumerate(STREAMS):
-            mask = narrow(config, name, self.want[i])
+        kept: dict[str, Value] = {}
+        want: dict[str, Value] = {}
+        following: dict[str, Value] = {}
+        for s, (name, u) in enumerate(zip(STREAMS, STREAM_UNIT)):
+            mask, after = narrow(config, name, self.want[s]), narrow(config, name, self.following[s])
             stream = StreamClaims(bits=len(mask), depth=depths[name])
             m.submodules[name.replace(".", "_")] = stream
             m.d.comb += [
-                stream.push.eq(self.push[i]),
+                stream.push.eq(self.start[u]),
                 stream.mask.eq(mask),
-                stream.release.eq(self.release[i]),
+                stream.release.eq(self.release[s]),
                 stream.clear.eq(self.clear),
             ]
-            held[name] = widen(config, name, stream.held)
+            kept[name] = widen(config, name, stream.kept)
+            following[name] = widen(config, name, after)
+            want[name] = widen(config, name, Mux(self.valid[u], mask, after))  # of the next cycle, if none is issued
 
-        # Only kinds of ports that both streams can hold are compared.
-        ports = ports_of(config)
-        kinds = {name: {kind for part in parts for kind in part} for name, parts in _STREAM_PARTS.items()}
-        for i, name in enumerate(STREAMS):
-            conflicts = []
-            for kind in sorted(kinds[name]):
-                others = [held[other][ports[kind]] for other in STREAMS
-                          if other != name and kind in kinds[other]]
-                conflicts.append((self.want[i][ports[kind]] & reduce(or_, others)).any())
-            m.d.comb += self.free[i].eq(~Cat(conflicts).any())
+        streams = [[name for name, owner in zip(STREAMS, STREAM_UNIT) if owner == u] for u in Unit]
+        for u, own in enumerate(streams):
+            mine = {name: want[name] for name in own}
+            held, held_after, itself = [], [], []
+            for name in own:
+                others = {other: kept[other] for other in STREAMS if other != name}
+                held.append(self._meet({name: want[name]}, others))
+                held_after.append(self._meet({name: following[name]}, others))
+                beside = {other: mask for other, mask in mine.items() if other != name}
+                itself.append(self._meet({name: following[name]}, beside))
+            starts = [self.start[v] & self._meet(mine, {name: want[name] for name in theirs})
+                      for v, theirs in enumerate(streams) if v != u]
+            blocked = Cat(*held, *starts).any()
+            blocked_after = Cat(*held_after, self.start[u] & Cat(itself).any()).any()
+            m.d.sync += self.free[u].eq(~Mux(self.issue[u], blocked_after, blocked))
         return m
+
+    def _meet(self, some: Mapping[str, Value], others: Mapping[str, Value]) -> Value:
+        """Two sets of streams want a port in common; only kinds of ports that both can hold are compared."""
+        conflicts = []
+        for kind, place in ports_of(self.config).items():
+            masks = [[mask[place] for name, mask in side.items() if any(kind in part for part in _STREAM_PARTS[name])]
+                     for side in (some, others)]
+            if all(masks):
+                conflicts.append((reduce(or_, masks[0]) & reduce(or_, masks[1])).any())
+        return Cat(conflicts).any()

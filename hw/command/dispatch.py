@@ -1,4 +1,4 @@
-"""Dispatch: resolve, and the unit queues with their wait targets."""
+"""Dispatch: resolve, and the unit queues."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from gemmule.config import Config
 from gemmule.control import MAX_COMMANDS
 from gemmule.hw.command.claims import narrow, widen
 from gemmule.hw.command.loops import RepeatControl
-from gemmule.hw.command.resolve import FAULT_BITS, PREDICATE_BITS, WAIT_UNITS, Resolve
+from gemmule.hw.command.resolve import FAULT_BITS, PREDICATE_BITS, UNIT_BITS, WAIT_BITS, Resolve
 from gemmule.hw.interfaces import COUNT_BITS, LENGTH_BITS, matrix_layout, move_layout, select_layout, vector_layout
-from gemmule.hw.queue import Queue
+from gemmule.hw.queue import HeadQueue, Queue
 from gemmule.isa import COMMAND_BYTES, CONTROL, NUM_BASES, NUM_LENGTHS, MatrixFlag, MoveFlag, Unit
 from gemmule.operations import EXCLUSIVE_LOADS
 from gemmule.resolve import FAULTS, STREAM_UNIT, STREAMS
@@ -79,12 +79,14 @@ class Dispatch(wiring.Component):
         Bit u: the head exists; its length is zero; it runs alone (as every one of length zero does).
     predicate: Out(array)
         Predicate that the head of queue u depends on; 0: none.
-    targets: Out(array of counts)
-        Finished commands, by unit, that the head of queue u waits for.
-    claims: Out(array over streams)
-        Ports that the head of the stream's unit claims.
+    claims, following_claims: Out(arrays over streams)
+        Ports that the head of the stream's unit claims; those that it claims in the next cycle if there is no head in
+        this one, or if that is dropped.
     pop: In(units)
         Drop the head of queue u.
+    push, unit, distances: Out
+        A command enters the queue of ``unit`` in this cycle, if that has one; how far back it waits, by unit (0: not
+        at all): a distance d means the d-th last command dispatched so far.
     """
 
     def __init__(self, *, config: Config, most: int = MAX_COMMANDS) -> None:
@@ -112,9 +114,10 @@ class Dispatch(wiring.Component):
             "zero": Out(units),
             "alone": Out(units),
             "predicate": Out(data.ArrayLayout(PREDICATE_BITS, units)),
-            "targets": Out(data.ArrayLayout(counts_layout(), units)),
             "claims": Out(data.ArrayLayout(config.claim_bits, len(STREAMS))),
+            "following_claims": Out(data.ArrayLayout(config.claim_bits, len(STREAMS))),
             "pop": In(units),
+            "push": Out(1), "unit": Out(UNIT_BITS), "distances": Out(data.ArrayLayout(WAIT_BITS, units)),
         })
 
     def elaborate(self, platform: object) -> Module:
@@ -142,13 +145,6 @@ class Dispatch(wiring.Component):
             self.place.eq(Mux(places.valid, places.head, self.command_place)),
         ]
 
-        # A distance d means the d-th last command dispatched so far; beyond the first: no wait.
-        targets = Signal(counts_layout())
-        for i in range(len(WAIT_UNITS)):
-            distance, dispatched = resolve.waits[i], self.dispatched[i]
-            with m.If((distance != 0) & (dispatched >= distance)):
-                m.d.comb += targets[i].eq(dispatched - distance + 1)
-
         # Alone: length zero, loads that fill or copy on their own, a change of the matrix dataflow, and a matrix
         # command behind one that may be skipped.
         load_flags, matrix_flags = resolve.move.flags, resolve.matrix.flags
@@ -166,12 +162,12 @@ class Dispatch(wiring.Component):
             streams = [s for s, owner in enumerate(STREAM_UNIT) if owner == u]
             claims = {STREAMS[s]: narrow(config, STREAMS[s], resolve.claims[i]) for i, s in enumerate(streams)}
             entry = data.StructLayout({
-                "zero": 1, "targets": counts_layout(), "alone": 1, "predicate": PREDICATE_BITS,
+                "zero": 1, "alone": 1, "predicate": PREDICATE_BITS,
                 "claims": data.StructLayout({name: len(mask) for name, mask in claims.items()}),
             })
             # What issue looks at, and the command, which only the unit does: with pointers of their own, so that a
             # start that hangs on the first does not wait for the way to the second.
-            m.submodules[f"{unit}_queue"] = queue = Queue(shape=entry, depth=config.unit_queue)
+            m.submodules[f"{unit}_queue"] = queue = HeadQueue(shape=entry, depth=config.unit_queue)
             m.submodules[f"{unit}_commands"] = commands = Queue(shape=layout(config), depth=config.unit_queue)
             source = resolve.move if unit in ("load", "store") else getattr(resolve, unit)
             m.d.comb += [
@@ -179,7 +175,6 @@ class Dispatch(wiring.Component):
                 commands.push.eq(queue.push), commands.push_data.eq(source),
                 commands.pop.eq(queue.pop), commands.clear.eq(queue.clear),
                 queue.push_data.zero.eq(source.zero),
-                queue.push_data.targets.eq(targets),
                 queue.push_data.alone.eq(resolve.zero | own_kind[u]),
                 queue.push_data.predicate.eq(resolve.predicate),
                 *(queue.push_data.claims[name].eq(mask) for name, mask in claims.items()),
@@ -190,8 +185,9 @@ class Dispatch(wiring.Component):
                 self.zero[u].eq(queue.head.zero),
                 self.alone[u].eq(queue.head.alone),
                 self.predicate[u].eq(queue.head.predicate),
-                self.targets[u].eq(queue.head.targets),
-                *(self.claims[s].eq(widen(config, STREAMS[s], queue.head.claims[STREAMS[s]])) for s in streams),
+                *(ports[s].eq(widen(config, STREAMS[s], place.claims[STREAMS[s]]))
+                  for ports, place in ((self.claims, queue.head), (self.following_claims, queue.following))
+                  for s in streams),
             ]
             with m.If(queue.push):
                 m.d.sync += self.dispatched[u].eq(self.dispatched[u] + 1)
@@ -200,9 +196,12 @@ class Dispatch(wiring.Component):
                     m.d.sync += doubtful.eq(resolve.predicate != 0)
                 with m.If(queue.push & ~resolve.zero):
                     m.d.sync += stationary.eq(matrix_flags[MatrixFlag.OUTPUT_STATIONARY])
-            rooms.append((resolve.unit == u) & (queue.level < config.unit_queue))
+            rooms.append((resolve.unit == u) & (commands.level < config.unit_queue))
         rooms.append(resolve.unit == CONTROL)
-        m.d.comb += pushed.eq(resolve.full & ~self.stop & ~fault.any() & Cat(rooms).any())
+        m.d.comb += [
+            pushed.eq(resolve.full & ~self.stop & ~fault.any() & Cat(rooms).any()),
+            self.push.eq(pushed), self.unit.eq(resolve.unit), self.distances.eq(resolve.waits),
+        ]
         with m.If(pushed):
             m.d.sync += [self.total.eq(self.total + 1), spent.eq(self.total == self.most - 1)]
         with m.If(self.clear):

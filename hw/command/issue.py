@@ -9,10 +9,11 @@ from amaranth.lib.wiring import In, Out
 from gemmule.config import Config
 from gemmule.hw.command.claims import Claims
 from gemmule.hw.command.dispatch import UNIT_LAYOUTS, counts_layout
-from gemmule.hw.command.resolve import PREDICATE_BITS
+from gemmule.hw.command.resolve import PREDICATE_BITS, UNIT_BITS, WAIT_BITS
+from gemmule.hw.command.waits import Waits
 from gemmule.isa import NUM_PREDICATES, Unit
 from gemmule.operations import ISSUE_PRIORITY
-from gemmule.resolve import STREAM_UNIT, STREAMS
+from gemmule.resolve import STREAMS
 from gemmule.timing import Timing
 
 __all__ = ["Issue"]
@@ -21,13 +22,17 @@ __all__ = ["Issue"]
 class Issue(wiring.Component):
     """Decides in the same cycle, at most one command per cycle; every count it looks at is registered.
 
+    What a head still waits for is counted from the push of its command on, see :class:`Waits`.
+
     Commands that run alone issue when nothing of their unit is in flight. Those of length zero never
     reach their unit: they finish here, ``*_zero`` cycles later. A command whose predicate reads 0 in the
     cycle of the decision is skipped: it is one of length zero.
 
     Members
     -------
-    valid, zero, alone, predicate, targets, claims: In
+    push, unit, distances: In
+        What enters the unit queues, see :class:`Dispatch`.
+    valid, zero, alone, predicate, claims, following_claims: In
         Heads of the unit queues, see :class:`Dispatch`.
     predicates: In(4)
         From the select unit; bit 0 is 1.
@@ -59,13 +64,14 @@ class Issue(wiring.Component):
                 raise ValueError(
                     f"{name}_zero must be at least 1, not {getattr(self.timing, f'{name}_zero')}")
         super().__init__({
+            "push": In(1), "unit": In(UNIT_BITS), "distances": In(data.ArrayLayout(WAIT_BITS, units)),
             "valid": In(units),
             "zero": In(units),
             "alone": In(units),
             "predicate": In(data.ArrayLayout(PREDICATE_BITS, units)),
             "predicates": In(NUM_PREDICATES),
-            "targets": In(data.ArrayLayout(counts_layout(), units)),
             "claims": In(data.ArrayLayout(config.claim_bits, len(STREAMS))),
+            "following_claims": In(data.ArrayLayout(config.claim_bits, len(STREAMS))),
             "ready": In(units),
             "unit_finish": In(units),
             "release": In(len(STREAMS)),
@@ -87,9 +93,18 @@ class Issue(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
+        m.submodules.waits = waits = Waits(
+            depth=self.config.unit_queue, limits=[self.limit(name) for name in UNIT_LAYOUTS])
         m.submodules.claims = claims = Claims(config=self.config, timing=self.timing)
         m.d.comb += [
+            *(getattr(waits, name).eq(getattr(self, name)) for name in (
+                "push", "unit", "distances", "valid", "finish", "clear")),
+            waits.pop.eq(self.issue),
             claims.want.eq(self.claims),
+            claims.following.eq(self.following_claims),
+            claims.valid.eq(self.valid),
+            claims.issue.eq(self.issue),
+            claims.start.eq(self.start),
             claims.release.eq(self.release),
             claims.clear.eq(self.clear),
         ]
@@ -97,17 +112,13 @@ class Issue(wiring.Component):
         for u, name in enumerate(UNIT_LAYOUTS):
             limit = self.limit(name)
             in_flight = Signal(range(limit + 1), name=f"{name}_in_flight")
-            streams = [s for s, unit in enumerate(STREAM_UNIT) if unit == u]
-            reached = Cat(self.finished[v] >= self.targets[u][v] for v in range(len(UNIT_LAYOUTS))).all()
-            free = Cat(claims.free[s] for s in streams).all()
             room = Mux(self.alone[u] | zero[u], in_flight == 0, in_flight < limit)
             m.d.comb += [
                 zero[u].eq(self.zero[u] | ~self.predicates.bit_select(self.predicate[u], 1)),
-                may[u].eq(self.valid[u] & reached & room & (zero[u] | (free & self.ready[u]))),
+                may[u].eq(self.valid[u] & waits.reached[u] & room & (zero[u] | (claims.free[u] & self.ready[u]))),
                 self.start[u].eq(self.issue[u] & ~zero[u]),
                 self.active[u].eq((in_flight != 0) | self.issue[u]),
-                self.waiting[u].eq(self.valid[u] & ~reached),
-                *(claims.push[s].eq(self.start[u]) for s in streams),
+                self.waiting[u].eq(self.valid[u] & ~waits.reached[u]),
             ]
 
             # Finish of a command of length zero, a fixed time after its issue.

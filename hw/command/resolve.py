@@ -26,11 +26,12 @@ from gemmule.isa import COMMAND_BYTES, CONTROL, HEADER, MAX_WAIT, NUM_BASES, NUM
 from gemmule.resolve import FAULTS
 from gemmule.timing import Timing
 
-__all__ = ["FAULT_BITS", "PREDICATE_BITS", "WAIT_UNITS", "Resolve"]
+__all__ = ["FAULT_BITS", "PREDICATE_BITS", "UNIT_BITS", "WAIT_BITS", "WAIT_UNITS", "Resolve"]
 
 FAULT_BITS = 4
 _BITS = dict(HEADER)
 PREDICATE_BITS = _BITS["predicate"]
+UNIT_BITS = _BITS["unit"]
 WAIT_BITS = MAX_WAIT.bit_length()
 WAIT_UNITS = tuple(Unit)
 WORD_BITS = 8 * COMMAND_BYTES
@@ -98,7 +99,7 @@ class Resolve(wiring.Component):
             "repeat": Out(RepeatControl()),
             "full": Out(1),
             "fault": Out(FAULT_BITS),
-            "unit": Out(_BITS["unit"]),
+            "unit": Out(UNIT_BITS),
             "zero": Out(1),
             "waits": Out(data.ArrayLayout(WAIT_BITS, len(WAIT_UNITS))),
             "move": Out(move_layout(config)),

@@ -94,7 +94,8 @@ class Core(Component):
             dispatch.clear.eq(control.start),
             issue.clear.eq(control.start),
             *(getattr(issue, name).eq(getattr(dispatch, name)) for name in (
-                "valid", "zero", "alone", "predicate", "targets", "claims")),
+                "push", "unit", "distances", "valid", "zero", "alone", "predicate", "claims",
+                "following_claims")),
             issue.predicates.eq(units.predicates),
             units.clear.eq(control.start),
             dispatch.pop.eq(issue.issue),

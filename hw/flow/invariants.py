@@ -44,16 +44,17 @@ def _last(view: View) -> Bit:
 
 
 def _level(view: View) -> Bit:
-    """head + level = tail, and level <= 4, in a queue of four; its commands have the same level."""
-    level = view[f"{_QUEUE}.level"]
+    """head + level = tail, and level <= 4, in a queue of four; what issue examines are as many, one the head."""
+    level, valid, behind = view[f"{_COMMANDS}.level"], view[f"{_QUEUE}.valid"], view[f"{_QUEUE}.behind.level"]
     head, tail = (view[f"{_COMMANDS}.{name}"] for name in ("read__addr", "write__addr"))
-    return view.some(*(view.both(view.equal(level, count), view.equal(head, first),
+    return view.some(*(view.both(view.equal(level, count), view.equal(valid, int(count != 0)),
+                                 view.equal(behind, max(0, count - 1)), view.equal(head, first),
                                  view.equal(tail, (first + count) % 4)) for count in range(5) for first in range(4)))
 
 
 def _queued(view: View) -> Bit:
     """Of every word from head on, as many as there are."""
-    level, head = view[f"{_QUEUE}.level"], view[f"{_COMMANDS}.read__addr"]
+    level, head = view[f"{_COMMANDS}.level"], view[f"{_COMMANDS}.read__addr"]
     return view.both(*(
         view.if_(view.some(*(view.both(view.equal(head, first), view.equal(level, count))
                              for first in range(4) for count in range(5) if (i - first) % 4 < count)),

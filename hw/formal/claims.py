@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Const, Signal
+from functools import reduce
+from operator import or_
+
+from amaranth.hdl import Const, Mux, Signal
 
 from gemmule.hw.command.claims import StreamClaims
 from gemmule.hw.formal.bench import Bench
@@ -31,10 +34,11 @@ def stream_claims(bench: Bench, depth: int) -> None:
     with m.If(claims.clear):
         m.d.sync += [level.eq(0), watched.eq(0)]
 
-    entries = [bench.register(f"entry_{i}") for i in range(depth)]
+    entries, used = [bench.register(f"entry_{i}") for i in range(depth)], bench.register("used")
     bench.lemma("level", "the stream counts its claims", level <= depth,
-                (bench.register("place") == (level - claims.release)[:len(level)]) if depth > 1 else 1)
-    bench.lemma("empty entries", "they hold nothing", *((entry == 0) | (level > i) for i, entry in enumerate(entries)))
+                *(used[i] == (level > i) for i in range(depth)))
+    bench.lemma("held", "the union of all claims",
+                claims.held == reduce(or_, (Mux(used[i], entry, 0) for i, entry in enumerate(entries))))
     bench.lemma("watched entry", "it moves down with every release",
                 ~watched | (before < level), *(~(watched & (before == i)) | (entry == ports)
                                                for i, entry in enumerate(entries)))

@@ -1,12 +1,11 @@
-"""Dispatch: commands leave in order, into one queue, with waits that point backwards, and every count is right."""
+"""Dispatch: commands leave in order, into one queue, and every count is right."""
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Const, Signal
+from amaranth.hdl import Cat, Const, Mux, Signal
 
 from gemmule.config import Config
 from gemmule.hw.command.dispatch import UNIT_LAYOUTS, Dispatch
-from gemmule.hw.command.resolve import WAIT_UNITS
 from gemmule.hw.formal.bench import Bench
 from gemmule.hw.interfaces import COUNT_BITS
 from gemmule.isa import CONTROL
@@ -22,7 +21,8 @@ def dispatch(bench: Bench, config: Config) -> None:
     """Whatever resolve makes of a command, as long as it holds no more commands than it has stages."""
     m, dut = bench.m, bench.dut(Dispatch(config=config, most=MOST), cut=("resolve",))
     resolve, stages = bench.part("resolve"), Timing.of(config).resolve
-    queues = [bench.part(f"{unit}_queue") for unit in UNIT_LAYOUTS]
+    queues, rests = ([bench.part(f"{unit}_{part}") for unit in UNIT_LAYOUTS] for part in ("queue", "commands"))
+    behinds = [bench.part(f"{unit}_queue.behind") for unit in UNIT_LAYOUTS]
     pushed = bench.wire(resolve.leave, "pushed")
 
     inside = Signal(range(stages + 2))
@@ -68,10 +68,11 @@ def dispatch(bench: Bench, config: Config) -> None:
                  pushes == ((Const(1, 8) << resolve.unit)[:len(queues)] & pushed.replicate(len(queues))),
                  ~pushed | pushes.any() | (resolve.unit == CONTROL))
     bench.always("room", "no queue is pushed when it is full", *(
-        ~queue.push | (queue.level < config.unit_queue) for queue in queues))
+        ~queue.push | (rest.level < config.unit_queue) for queue, rest in zip(queues, rests)))
     bench.lemma("levels", "a queue holds what was pushed and not popped", *(
-        (queue.level == (count - gone)[:COUNT_BITS]) & (queue.level <= config.unit_queue)
-        for queue, count, gone in zip(queues, counts, popped)))
+        (rest.level == (count - gone)[:COUNT_BITS]) & (rest.level <= config.unit_queue)
+        & (queue.valid == (rest.level != 0)) & (behind.level == Mux(queue.valid, rest.level - 1, 0))
+        for queue, behind, rest, count, gone in zip(queues, behinds, rests, counts, popped)))
     bench.always("counts", "dispatched counts the commands pushed to each unit, total all of them",
                  dut.total == all_commands, *(dut.dispatched[u] == count for u, count in enumerate(counts)))
     bench.lemma("most", "the last command is told by a register", bench.register("spent") == (dut.total == MOST))
@@ -80,13 +81,6 @@ def dispatch(bench: Bench, config: Config) -> None:
     bench.always("held", "nothing is pushed after a fault or while dispatch is stopped, and a fault stays",
                  ~pushed | ~dut.stop & (dut.fault == 0),
                  ~bench.before(dut.fault.any() & ~dut.clear, "faulty") | ~bench.before(pushed, "pushed"))
-    distances = [resolve.waits[v] for v in range(len(WAIT_UNITS))]
-    bench.always("backwards", "a command waits only for commands that were dispatched before it: by its distance back, "
-                              "or for none", *(
-        ~queue.push | (queue.push_data.targets[v] == 0) & ((distance == 0) | (dut.dispatched[v] < distance))
-        | (queue.push_data.targets[v] + distance == dut.dispatched[v] + 1) & (distance != 0)
-        & (queue.push_data.targets[v] <= dut.dispatched[v])
-        for queue in queues for v, distance in enumerate(distances)))
     bench.cover("behind", "a watched command leaves behind two others into the queue of select",
                 watched & (before == 0) & pushes[-1] & (dut.total == 2))
     bench.cover("most", "all commands of a launch have been pushed, and the next one is refused",

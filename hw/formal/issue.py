@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import reduce
 from operator import and_, or_
 
-from amaranth.hdl import Cat, Signal, Value
+from amaranth.hdl import Cat, Mux, Signal, Value
 
 from gemmule.config import Config
 from gemmule.hw.command.claims import claim_depths, narrow, ports_of, widen
@@ -21,8 +21,9 @@ __all__ = ["issue"]
 
 
 def issue(bench: Bench, config: Config) -> None:
-    """Heads of the unit queues are free in every cycle; units finish and release only what they have."""
-    m, dut = bench.m, bench.dut(Issue(config=config))
+    """Heads of the unit queues and what they wait for are free in every cycle; units finish and release only
+    what they have."""
+    m, dut = bench.m, bench.dut(Issue(config=config), cut=("waits",))
     timing, units = Timing.of(config), list(UNIT_LAYOUTS)
     depths = list(claim_depths(config, timing).values())
 
@@ -52,8 +53,14 @@ def issue(bench: Bench, config: Config) -> None:
     flights = [bench.register(f"{name}_in_flight") for name in units]
     bench.assume("clear", "a launch starts when no command is queued or in flight",
                  ~dut.clear | (dut.valid == 0) & reduce(and_, (flight == 0 for flight in flights)))
+    # What the heads claim comes a cycle earlier, if it is not there already.
+    for s, u in enumerate(STREAM_UNIT):
+        expected = bench.before(Mux(dut.valid[u] & ~dut.issue[u], dut.claims[s], dut.following_claims[s]), f"next_{s}")
+        bench.assume(f"head {STREAMS[s]}", "a head claims what was told a cycle earlier", dut.claims[s] == expected)
     bench.assume("masks", "a stream claims only ports that it can hold, and both ports of an accumulator bank for C",
                  *(dut.claims[s] == widen(config, name, narrow(config, name, dut.claims[s]))
+                   for s, name in enumerate(STREAMS)),
+                 *(dut.following_claims[s] == widen(config, name, narrow(config, name, dut.following_claims[s]))
                    for s, name in enumerate(STREAMS)))
 
     pipes = [Cat(bench.register(f"{name}_zero_{i + 1}") for i in range(getattr(timing, f"{name}_zero")))
@@ -63,18 +70,27 @@ def issue(bench: Bench, config: Config) -> None:
 
     # No port held twice.
     full: dict[int, list[Value]] = {}
+    every: list[Value] = []
     for s, (name, u) in enumerate(zip(STREAMS, STREAM_UNIT)):
         held = bench.part(f"claims.{name.replace('.', '_')}").held
-        full.setdefault(u, []).append(widen(config, name, held))
-        entries = [bench.register(f"claims.{name.replace('.', '_')}.entry_{i}") for i in range(depths[s])]
-        if depths[s] > 1:
-            place = bench.register(f"claims.{name.replace('.', '_')}.place")
-            bench.lemma(f"{name} level", "the stream counts its claims",
-                        place == (ghosts[s] - dut.release[s])[:len(place)])
-        bench.lemma(f"{name} entries", "entries without a claim are empty",
-                    *((entry == 0) | (ghosts[s] > i) for i, entry in enumerate(entries)), ghosts[s] <= depths[s],
-                    ghosts[s] <= runs[u])
+        every.append(widen(config, name, held))
+        full.setdefault(u, []).append(every[-1])
+        lemma, part = f"{name} entries", f"claims.{name.replace('.', '_')}"
+        if depths[s] == 1:
+            bench.lemma(lemma, "a stream without a claim holds nothing", (held == 0) | (ghosts[s] != 0),
+                        ghosts[s] <= 1, ghosts[s] <= runs[u])
+            continue
+        entries, used = [bench.register(f"{part}.entry_{i}") for i in range(depths[s])], bench.register(f"{part}.used")
+        bench.lemma(lemma, "the stream knows its claims, and holds the union of them",
+                    *(used[i] == (ghosts[s] > i) for i in range(depths[s])), ghosts[s] <= depths[s],
+                    ghosts[s] <= runs[u],
+                    held == reduce(or_, (Mux(used[i], entry, 0) for i, entry in enumerate(entries))))
     of_unit = [bench.wire(reduce(or_, full[u]), f"{name}_holds") for u, name in enumerate(units)]
+    taken = [reduce(or_, (dut.claims[s] & reduce(or_, (other for o, other in enumerate(every) if o != s))
+                          for s, owner in enumerate(STREAM_UNIT) if owner == u)) for u in range(len(units))]
+    free, fresh = bench.part("claims").free, bench.before(dut.clear | bench.first, "fresh", init=1)
+    bench.always("free", "a head is free exactly when no port that it claims is held by another stream",
+                 *((free[u] == (ports == 0)) | fresh & ~free[u] for u, ports in enumerate(taken)))
     bench.always("exclusive", "no port of scratchpad or accumulator is held by two units",
                  *((of_unit[u] & of_unit[v]) == 0 for u in range(len(units)) for v in range(u)))
 
@@ -90,8 +106,7 @@ def issue(bench: Bench, config: Config) -> None:
     bench.always("one", "one command is issued in a cycle at most, and only one that is there",
                  (dut.issue & (dut.issue - 1)[:len(units)]) == 0, (dut.issue & ~dut.valid) == 0)
     bench.always("waits", "a command is issued when all it waits for has finished",
-                 *(~dut.issue[u] | (dut.finished[v] >= dut.targets[u][v])
-                   for u in range(len(units)) for v in range(len(units))))
+                 (dut.issue & ~bench.part("waits").reached) == 0)
     bench.always("alone", "commands that run alone, or do nothing, are issued into an empty unit",
                  *(~(dut.issue[u] & (dut.alone[u] | dut.zero[u])) | (flight == 0) for u, flight in enumerate(flights)))
     bench.always("start", "a unit starts only when it is ready, and nothing of length zero or skipped",

@@ -16,10 +16,11 @@ from gemmule.hw.formal.fetch import fetch, fetch_repeats
 from gemmule.hw.formal.issue import issue
 from gemmule.hw.formal.load import load_requests, load_whole
 from gemmule.hw.formal.loops import loops
-from gemmule.hw.formal.queue import BITS, queue
+from gemmule.hw.formal.queue import BITS, head_queue, queue
 from gemmule.hw.formal.read_arbiter import read_arbiter
 from gemmule.hw.formal.store import store_reader, store_sender
 from gemmule.hw.formal.target import Target
+from gemmule.hw.formal.waits import LIMITS, waits
 
 __all__ = ["TARGETS"]
 
@@ -43,10 +44,14 @@ TARGETS: Mapping[str, Target] = {target.name: target for target in (
             preset="base"),
     _target("loops", "command/loops", "turns of bodies, positions", _sized(loops, 4), 3, 8,
             sizes="steps of up to 4 commands, positions of 24 bits"),
-    _target("dispatch", "command/dispatch", "order, unit queues, waits, counts", dispatch, 4, 9,
+    _target("dispatch", "command/dispatch", "order, unit queues, counts", dispatch, 4, 9,
             sizes=f"a launch of {MOST} commands"),
     _target("queue", "queue", "order, no loss, no overflow, counts", _sized(queue, 3), 6, 8,
             sizes=f"3 entries of {BITS} bits", quick=True),
+    _target("head-queue", "queue", "order, no loss, the next head", _sized(head_queue, 3), 6, 8,
+            sizes=f"3 entries of {BITS} bits", quick=True),
+    _target("waits", "command/waits", "heads wait for what they name", _sized(waits, 3), 4, 8,
+            sizes=f"2 queues of 3 commands, {LIMITS[0]} and {LIMITS[1]} in flight"),
     _target("issue", "command/issue", "ports, waits, one command a cycle, counts", issue, 4, 10),
     _target("claims", "command/claims", "claims of one stream", _sized(stream_claims, 4), 6, 12,
             sizes=f"4 claims of {PORTS} ports", quick=True),

@@ -33,7 +33,8 @@ class Mesh(wiring.Component):
     Members
     -------
     outputs: In(1)
-        Output-stationary, else weight-stationary; changes while nothing is on its way.
+        Output-stationary, else weight-stationary; changes while nothing is on its way, two cycles before the next
+        activation at least.
     a: In(ArrayLayout(signed(9), DIM))
         West edge, lane = mesh row; -128 .. 255.
     swap: In(DIM)
@@ -76,6 +77,8 @@ class Mesh(wiring.Component):
         swap, capture_row, capture_column = (
             [_wave(m, edge[i], f"{name}_{i}", dim) for i in range(dim)] for name, edge in (
                 ("swap", self.swap), ("capture_row", self.capture_row), ("capture_column", self.capture_column)))
+        # The weight to multiply with hangs on the dataflow: a register a row, so that no wire spans the mesh.
+        dataflow = _wave(m, self.outputs, "dataflow", dim + 1)
         corner = 2 * dim  # cycles after which what enters at row and column 0 has passed the whole mesh, at least
         swapping = _under_way(m, self.swap[0], corner, "swapping")
         moving = self.outputs | _under_way(
@@ -95,6 +98,7 @@ class Mesh(wiring.Component):
                     a=west.a if west else self.a[r],
                     psum=_widened(north.running, grid[r][c].bits) if north else C(0, grid[r][c].bits),
                     outputs=self.outputs,
+                    dataflow=dataflow[r + 1],
                     moving=moving,
                     swapping=swapping,
                     swap=swap[r][c],

@@ -25,7 +25,8 @@ class PEInputs:
     """What PE(r, c) sees in a cycle. Everything of one wave arrives r + c cycles after its start.
 
     ``a``, ``psum``: the row's activation from the west, sums from the north. ``outputs``: mode of the
-    whole mesh, output-stationary. ``moving``, ``swapping``: weights pass, or a swap is on its way, somewhere
+    whole mesh, output-stationary. ``dataflow``: the same mode, one cycle later and then with the wave, for the choice
+    of the weight. ``moving``, ``swapping``: weights pass, or a swap is on its way, somewhere
     in the mesh; else their registers hold. ``swap``: the cycle before a tile's first row (weight-stationary).
     ``end``: this cycle's product completes the running sum, ``take``: the held sum leaves
     (output-stationary). ``west``, ``north``: weights that pass, in registers of the mesh. ``capture_row``,
@@ -35,6 +36,7 @@ class PEInputs:
     a: Value
     psum: Value
     outputs: Value
+    dataflow: Value
     moving: Value
     swapping: Value
     swap: Value
@@ -105,7 +107,7 @@ class PE:
         captured = i.capture_row | i.capture_column
         newest = Mux(captured, passing, self.shadow) if self.last_item else self.shadow
         m.d.comb += [
-            product.eq(i.a * Mux(i.outputs, i.north[:8], self.active).as_signed()),
+            product.eq(i.a * Mux(i.dataflow, i.north[:8], self.active).as_signed()),
             # Unsigned, as all that a sum is chosen with: less to extend. A weight-stationary sum has no upper bits.
             total.eq(Cat(Mux(i.outputs, self.running, i.psum), self.upper) + _extended(product)),
             passing.eq(Mux(i.capture_row, by_row, by_column)),

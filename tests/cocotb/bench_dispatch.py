@@ -9,7 +9,7 @@ from cocotb.triggers import FallingEdge, RisingEdge
 from support import CONFIG, now, stalls, start
 
 from gemmule.hw.interfaces import COUNT_BITS, matrix_layout, move_layout, select_layout, vector_layout
-from gemmule.isa import NUM_BASES, NUM_LENGTHS, Command, SOp, Unit, decode_table, encode, encode_program
+from gemmule.isa import MAX_WAIT, NUM_BASES, NUM_LENGTHS, Command, SOp, Unit, decode_table, encode, encode_program
 from gemmule.resolve import FAULTS, OUT, resolve
 
 UNITS = ("load", "store", "matrix", "vector", "select")
@@ -25,6 +25,7 @@ FIELDS = (
     {"m": "m", "n": "n", "k": "k", "src0": "row0", "dst": "row2"},
 )
 """Field of the unit's layout and column of ``gemmule.resolve.OUT_FIELDS``."""
+DISTANCE_BITS = MAX_WAIT.bit_length()
 
 
 def random_command(rng: random.Random) -> Command:
@@ -57,16 +58,14 @@ class Bench:
         """Cycle in which a command was taken."""
         self.popped: list[tuple[int, int]] = []
         """Cycle in which a head was dropped, index of the command."""
-        self.expected: list[list[tuple[int, int, tuple[int, ...]]]] = [[] for _ in Unit]
-        dispatched = [0] * len(Unit)
+        self.expected: list[list[tuple[int, int]]] = [[] for _ in Unit]
         for i, command in enumerate(commands):
-            targets = [max(0, dispatched[u] - command.waits.get(Unit(u), 0) + 1) if command.waits.get(Unit(u)) else 0
-                       for u in range(len(Unit))]
-            self.expected[command.unit].append((i, command.predicate, tuple(targets)))
-            dispatched[command.unit] += 1
+            self.expected[command.unit].append((i, command.predicate))
+        self.commands = commands
         cocotb.start_soon(self._registers())
         cocotb.start_soon(self._offer())
         cocotb.start_soon(self._pop())
+        cocotb.start_soon(self._pushes())
 
     async def _registers(self) -> None:
         while True:
@@ -100,20 +99,29 @@ class Bench:
             for u, name in enumerate(UNITS):
                 if not valid >> u & 1:
                     continue
-                i, predicate, targets = self.expected[u][places[u]]
+                i, predicate = self.expected[u][places[u]]
                 head = LAYOUTS[u].from_bits(int(getattr(dut, name).value))
                 assert bool(int(dut.zero.value) >> u & 1) == bool(self.out[i, OUT["zero"]])
                 if not self.out[i, OUT["zero"]]:
                     for field, column in FIELDS[u].items():
                         assert head[field] == self.out[i, OUT[column]], (i, field)
                 assert int(dut.predicate.value) >> 2 * u & 3 == predicate, i
-                seen = int(dut.targets.value) >> len(UNITS) * COUNT_BITS * u
-                assert tuple(seen >> COUNT_BITS * v & (1 << COUNT_BITS) - 1 for v in range(len(UNITS))) == targets, i
                 if not self.slow():
                     pop |= 1 << u
                     places[u] += 1
                     self.popped.append((now(), i))
             dut.pop.value = pop
+
+    async def _pushes(self) -> None:
+        """In order, each with its queue and the distances of its waits."""
+        dut = self.dut
+        for i, command in enumerate(self.commands):
+            await RisingEdge(dut.clk)
+            while not dut.push.value:
+                await RisingEdge(dut.clk)
+            assert int(dut.unit.value) == command.unit, i
+            assert int(dut.distances.value) == sum(
+                distance << DISTANCE_BITS * unit for unit, distance in command.waits.items()), i
 
 
 async def run(dut: Any, bench: Bench, cycles: int = 20000) -> None:

@@ -9,7 +9,7 @@ from amaranth.hdl import Const
 
 from gemmule.config import Config
 from gemmule.hw.command.claims import Claims, StreamClaims, claim_depths, narrow, widen
-from gemmule.resolve import STREAMS
+from gemmule.resolve import STREAM_UNIT, STREAMS
 from gemmule.timing import Timing, matrix_shape
 
 from ..bench import rejection, run_bench
@@ -39,44 +39,65 @@ def union(masks) -> int:
 
 
 def test_all_streams_random() -> None:
+    """Heads come, wait and go, with and without a start; whether one is free is known when it comes."""
     rng = random.Random(7)
     print("seed 7")
     dut = Claims(config=CONFIG)
     depths = claim_depths(CONFIG, Timing.of(CONFIG))
-    outcomes = [0, 0]
+    outcomes = {"free": 0, "taken": 0, "started": 0, "dropped": 0}
+
+    def masks() -> list[int]:
+        return [random_mask(rng, name, 2) for name in STREAMS]
 
     async def bench(ctx):
         held = {name: deque() for name in STREAMS}
-        for cycle in range(1500):
-            want = [random_mask(rng, name, 2) for name in STREAMS]
-            ctx.set(dut.want, want)
-            free = ctx.get(dut.free)
-            push = release = 0
-            for s, name in enumerate(STREAMS):
-                others = union(union(held[other]) for other in STREAMS if other != name)
-                assert (free >> s & 1) == (want[s] & others == 0), (cycle, name)
-                outcomes[free >> s & 1] += 1
-            for s, name in enumerate(STREAMS):
-                drop = bool(held[name]) and rng.random() < 0.4
-                if drop:
-                    release |= 1 << s
-                if len(held[name]) - drop < depths[name] and rng.random() < 0.4:
-                    push |= 1 << s
-                if drop:
-                    held[name].popleft()
-                if push >> s & 1:
-                    held[name].append(want[s])
-            ctx.set(dut.push, push)
-            ctx.set(dut.release, release)
+        want, following = masks(), masks()
+        valid, known = [False] * 5, False
+        for cycle in range(3000):
+            may = []
+            for u in range(5):
+                own = [(s, name) for s, name in enumerate(STREAMS) if STREAM_UNIT[s] == u]
+                free = all(want[s] & union(union(held[other]) for other in STREAMS if other != name) == 0
+                           for s, name in own)
+                if valid[u] and known:
+                    assert (ctx.get(dut.free) >> u & 1) == free, (cycle, u)
+                    outcomes["free" if free else "taken"] += 1
+                if valid[u] and free and all(len(held[name]) < depths[name] for _, name in own):
+                    may.append(u)
+            issued = rng.choice(may) if may and rng.random() < 0.7 else None
+            starts = issued is not None and rng.random() < 0.8
             clear = rng.random() < 0.01
+            release = 0
+            for s, name in enumerate(STREAMS):
+                if held[name] and rng.random() < 0.3:
+                    release |= 1 << s
+                    held[name].popleft()
+            ctx.set(dut.want, want)
+            ctx.set(dut.following, following)
+            ctx.set(dut.valid, sum(bit << u for u, bit in enumerate(valid)))
+            ctx.set(dut.issue, 0 if issued is None else 1 << issued)
+            ctx.set(dut.start, 1 << issued if starts else 0)
+            ctx.set(dut.release, release)
             ctx.set(dut.clear, clear)
+            if issued is not None:
+                outcomes["started" if starts else "dropped"] += 1
+            for s, name in enumerate(STREAMS):
+                if starts and STREAM_UNIT[s] == issued:
+                    held[name].append(want[s])
             if clear:
                 for queue in held.values():
                     queue.clear()
+            new = masks()
+            for s, u in enumerate(STREAM_UNIT):
+                if u == issued or not valid[u]:
+                    want[s], following[s] = following[s], new[s]
+            valid = [rng.random() < 0.6 if u == issued or not valid[u] else True for u in range(5)]
+            known = not clear
             await ctx.tick()
 
     run_bench(dut, bench)
-    assert min(outcomes) > 500, outcomes
+    print(outcomes)
+    assert min(outcomes.values()) > 150, outcomes
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 8])

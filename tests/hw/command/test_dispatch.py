@@ -85,7 +85,7 @@ def test_random(seed: int, feed: float, drain: float) -> None:
         await launch(ctx, dut)
         taken = 0
         inside: list[tuple[int, int]] = []  # commands in resolve, with the first cycle in which each may leave
-        queues: list[list[tuple[int, list[int], bool]]] = [[] for _ in UNITS]
+        queues: list[list[tuple[int, bool]]] = [[] for _ in UNITS]
         dispatched = [0] * 5
         full = 0
         stationary = False  # dataflow of the last matrix command of non-zero length pushed
@@ -101,11 +101,10 @@ def test_random(seed: int, feed: float, drain: float) -> None:
                 assert (ctx.get(dut.valid) >> u & 1) == bool(queue), (t, u)
                 if not queue:
                     continue
-                index, targets, alone = queue[0]
+                index, alone = queue[0]
                 assert (ctx.get(dut.alone) >> u & 1) == alone, (t, index)
                 row = resolved[index]
                 assert (ctx.get(dut.zero) >> u & 1) == row[OUT["zero"]], index
-                assert list(ctx.get(dut.targets[u])) == targets, (t, index)
                 assert ctx.get(dut.predicate[u]) == words[index] >> 62 & 3
                 first = STREAM_UNIT.index(u)
                 for s in range(STREAM_UNIT.count(u)):
@@ -119,6 +118,10 @@ def test_random(seed: int, feed: float, drain: float) -> None:
             ctx.set(dut.command_valid, valid)
             ctx.set(dut.command, words[taken] if valid else rng.getrandbits(256))
             ctx.set(dut.pop, pop)
+            for u, queue in enumerate(queues):
+                for s in range(STREAM_UNIT.count(u)) if len(queue) > 1 else ():
+                    told = ctx.get(dut.following_claims[STREAM_UNIT.index(u) + s])
+                    assert told == resolved[queue[1][0]][OUT[f"claim{s}"]], t
             # Decisions of this cycle, from registered state only.
             head = inside[0][0] if inside and inside[0][1] <= t else None
             unit = None if head is None else int(resolved[head][OUT["unit"]])
@@ -126,12 +129,16 @@ def test_random(seed: int, feed: float, drain: float) -> None:
             full += unit is not None and not push
             take = valid and (len(inside) < STAGES or push)
             assert ctx.get(dut.command_take) == take, t
+            assert ctx.get(dut.push) == push, t
             for u in range(5):
                 if pop >> u & 1:
                     queues[u].pop(0)
             if push:
-                waits = table[head][2:7].tolist()
-                targets = [max(0, dispatched[v] - d + 1) if d else 0 for v, d in enumerate(waits)]
+                assert list(ctx.get(dut.distances)) == table[head][2:7].tolist(), (t, head)
+                assert ctx.get(dut.unit) == unit, t
+                for s in range(STREAM_UNIT.count(unit)) if not queues[unit] else ():
+                    told = ctx.get(dut.following_claims[STREAM_UNIT.index(unit) + s])
+                    assert told == resolved[head][OUT[f"claim{s}"]], t
                 row, flags = resolved[head], int(resolved[head][OUT["flags"]])
                 kind = "plain"
                 if row[OUT["zero"]]:
@@ -145,7 +152,7 @@ def test_random(seed: int, feed: float, drain: float) -> None:
                 if unit == Unit.MATRIX:
                     doubtful = words[head] >> 62 & 3 != 0
                 kinds[kind] += 1
-                queues[unit].append((head, targets, kind != "plain"))
+                queues[unit].append((head, kind != "plain"))
                 dispatched[unit] += 1
                 inside.pop(0)
             if take:

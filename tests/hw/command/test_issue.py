@@ -26,14 +26,15 @@ PORTS = (0b111100, 0b010011, 0b000011, 0b000011, 0b110000, 0b010011, 0b000011, 0
 
 
 class Head:
-    """A command at the head of a unit queue, as random as the rules allow."""
+    """A command in a unit queue, as random as the rules allow."""
 
     def __init__(self, rng: random.Random, unit: int, dispatched: list[int]) -> None:
         self.zero = rng.random() < 0.2
         self.alone = self.zero or rng.random() < 0.15
         self.predicate = rng.choice((0, 0, 0, 1, 2, 3))
-        self.targets = [max(0, count - rng.randrange(4)) if rng.random() < 0.3 else 0 for count in dispatched]
-        self.targets[unit] = 0
+        self.distances = [rng.randrange(1, 5) if rng.random() < 0.3 else 0 for _ in dispatched]
+        self.targets = [max(0, count - distance + 1) if distance else 0
+                        for count, distance in zip(dispatched, self.distances)]
         self.claims = []
         for s in (s for s in range(10) if STREAM_UNIT[s] == unit):
             mask = rng.getrandbits(6) & rng.getrandbits(6) & PORTS[s]
@@ -52,9 +53,9 @@ def test_random(seed: int) -> None:
               "skipped": 0, "select": 0}
 
     async def bench(ctx):
-        heads: list[Head | None] = [None] * 5
+        queues: list[list[Head]] = [[] for _ in range(5)]
         predicates = 1
-        arrived = [0] * 5  # dispatched, as far as waits may point
+        dispatched = [0] * 5
         issued, finished = [0] * 5, [0] * 5
         finishes: list[list[int]] = [[] for _ in range(5)]  # future finish cycles, units and zero
         zeros: list[list[int]] = [[] for _ in range(5)]
@@ -63,20 +64,24 @@ def test_random(seed: int) -> None:
             if rng.random() < 0.3:
                 predicates = rng.getrandbits(4) | 1
             ctx.set(dut.predicates, predicates)
-            for u in range(5):
-                if heads[u] is None and rng.random() < 0.6:
-                    heads[u] = Head(rng, u, arrived)
-                    arrived[u] += 1
+            heads = [queue[0] if queue else None for queue in queues]
+            into = rng.randrange(5)
+            pushed = Head(rng, into, dispatched)
+            push = len(queues[into]) < CONFIG.unit_queue and rng.random() < 0.8
+            ctx.set(dut.push, push)
+            ctx.set(dut.unit, into)
+            ctx.set(dut.distances, pushed.distances)
             ready = [rng.random() < 0.8 and all(
                 len(held[s]) < DEPTH[s] for s in range(10) if STREAM_UNIT[s] == u) for u in range(5)]
             ctx.set(dut.valid, sum((head is not None) << u for u, head in enumerate(heads)))
             ctx.set(dut.zero, sum((head is not None and head.zero) << u for u, head in enumerate(heads)))
             ctx.set(dut.alone, sum((head is not None and head.alone) << u for u, head in enumerate(heads)))
             ctx.set(dut.predicate, [head.predicate if head else 0 for head in heads])
-            ctx.set(dut.targets, [head.targets if head else [0] * 5 for head in heads])
-            ctx.set(dut.claims, [
-                heads[u].claims[s - STREAM_UNIT.index(u)] if heads[u] else 0
-                for s, u in enumerate(STREAM_UNIT)])
+            for port, commands in ((dut.claims, heads), (dut.following_claims, [
+                    queue[1] if len(queue) > 1 else pushed if u == into else None for u, queue in enumerate(queues)])):
+                ctx.set(port, [
+                    commands[u].claims[s - STREAM_UNIT.index(u)] if commands[u] else 0
+                    for s, u in enumerate(STREAM_UNIT)])
             ctx.set(dut.ready, sum(bit << u for u, bit in enumerate(ready)))
             unit_finish = sum((t in finishes[u]) << u for u in range(5))
             ctx.set(dut.unit_finish, unit_finish)
@@ -121,9 +126,12 @@ def test_random(seed: int) -> None:
                 if held[s] and held[s][0][0] == t:
                     held[s].pop(0)
             starts = 0
+            if push:
+                queues[into].append(pushed)
+                dispatched[into] += 1
             if chosen is not None:
                 head, u = heads[chosen], chosen
-                heads[u] = None
+                queues[u].pop(0)
                 issued[u] += 1
                 counts["issued"] += 1
                 counts["select"] += u == 4
@@ -152,6 +160,8 @@ def test_clear_forgets_everything() -> None:
     dut = Issue(config=CONFIG, timing=TIMING)
 
     async def bench(ctx):
+        ctx.set(dut.following_claims, [1, *[0] * 9])
+        await ctx.tick()
         ctx.set(dut.valid, 1)
         ctx.set(dut.ready, 31)
         ctx.set(dut.predicates, 1)
@@ -163,6 +173,9 @@ def test_clear_forgets_everything() -> None:
         ctx.set(dut.clear, 1)
         await ctx.tick()
         ctx.set(dut.clear, 0)
+        ctx.set(dut.valid, 0)
+        ctx.set(dut.following_claims, [0, 1, *[0] * 8])
+        await ctx.tick()
         ctx.set(dut.valid, 2)
         ctx.set(dut.claims, [0, 1, *[0] * 8])
         assert ctx.get(dut.issue) == 2  # nor does load hold its port
@@ -180,6 +193,7 @@ def test_alone_waits_for_the_last_visible_finish() -> None:
     dut = Issue(config=CONFIG, timing=TIMING)
 
     async def bench(ctx):
+        await ctx.tick()
         ctx.set(dut.valid, 4)
         ctx.set(dut.ready, 31)
         ctx.set(dut.predicates, 1)
@@ -209,15 +223,23 @@ def test_predicate_is_read_in_the_cycle_of_the_decision() -> None:
     dut = Issue(config=CONFIG, timing=TIMING)
 
     async def bench(ctx):
-        ctx.set(dut.valid, 1 << 4)
+        ctx.set(dut.push, 1)
+        ctx.set(dut.unit, 4)
         ctx.set(dut.ready, 31)
+        ctx.set(dut.following_claims, [*[0] * 8, 1, 0])
+        await ctx.tick()
+        ctx.set(dut.unit, 1)
+        ctx.set(dut.distances, [0, 0, 0, 0, 1])
+        ctx.set(dut.valid, 1 << 4)
         ctx.set(dut.predicates, 0b0101)
-        ctx.set(dut.claims, [0, 1, *[0] * 6, 1, 0])
+        ctx.set(dut.claims, [*[0] * 8, 1, 0])
+        ctx.set(dut.following_claims, [0, 1, *[0] * 8])
         assert ctx.get(dut.start) == 1 << 4  # select holds scratchpad read port 0
         await ctx.tick()
+        ctx.set(dut.push, 0)
+        ctx.set(dut.claims, [0, 1, *[0] * 8])
         ctx.set(dut.valid, 2)
         ctx.set(dut.predicate, [0, 2, 0, 0, 0])
-        ctx.set(dut.targets, [[0] * 5, [0, 0, 0, 0, 1], *[[0] * 5] * 3])
         for predicates in (0b0101, 0b0001, 0b0101):
             ctx.set(dut.predicates, predicates)
             assert (ctx.get(dut.issue), ctx.get(dut.waiting)) == (0, 2)

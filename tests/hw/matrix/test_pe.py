@@ -12,8 +12,8 @@ from gemmule.hw.matrix.pe import PE, PEInputs
 from ..bench import run_bench
 
 SHAPES = {
-    "a": signed(9), "psum": signed(32), "outputs": 1, "swap": 1, "end": 1, "take": 1, "west": None, "north": None,
-    "capture_row": 1, "capture_column": 1, "moving": 1, "swapping": 1,
+    "a": signed(9), "psum": signed(32), "outputs": 1, "dataflow": 1, "swap": 1, "end": 1, "take": 1, "west": None,
+    "north": None, "capture_row": 1, "capture_column": 1, "moving": 1, "swapping": 1,
 }
 
 
@@ -54,19 +54,21 @@ def test_random_inputs(row, column, preload, bits):
                 capture = ""
             for name in ("capture_row", "capture_column"):
                 now[name] = name == capture
+            now["dataflow"] = rng.getrandbits(1) if begins else outputs
             now["moving"] = outputs or bool(capture) or rng.random() < 0.5
             now["swapping"] = now["swap"] or rng.random() < 0.5
             for name, value in now.items():
                 ctx.set(pins[name], int(value))
             # The next state, from the docstrings.
+            weight = wrap(now["north"] & 255, 8) if now["dataflow"] else active
             if outputs:
                 result = held if now["take"] else 0
-                total = wrap(running + now["a"] * wrap(now["north"] & 255, 8), 32)
+                total = wrap(running + now["a"] * weight, 32)
                 taken_while_ended += bool(now["take"] and now["end"])
                 held = total if now["end"] else held
                 running = 0 if now["end"] else total
             else:
-                low = now["psum"] + now["a"] * active
+                low = now["psum"] + now["a"] * weight
                 assert -(1 << bits - 1) <= low < 1 << bits - 1
                 running = wrap(running >> bits << bits | low % (1 << bits), 32)  # the upper bits rest
             swapped_while_captured += bool(now["swap"] and capture)
