@@ -22,7 +22,7 @@ from gemmule.timing import Timing
 
 __all__ = ["Matrix"]
 
-_FEATURES = OPERATIONS[Unit.MATRIX, 0].features | {MatrixFlag.GROUP_SCALES: "int4"}  # scales need int4 weights
+_FEATURES = {**OPERATIONS[Unit.MATRIX, 0].features, MatrixFlag.GROUP_SCALES: "int4"}  # scales need int4 weights
 
 
 class Matrix(wiring.Component):
