@@ -31,8 +31,8 @@ from gemmule.config import load_config
 from gemmule.sw.decoding.exits.confidence import similarity
 from gemmule.sw.decoding.sampling import Sampling
 from gemmule.sw.decoding.session import Session
-from gemmule.sw.device.layerwise import Layerwise
 from gemmule.sw.device.ledger import Ledger
+from gemmule.sw.device.some_layers.layerwise import Layerwise
 from gemmule.sw.kv.depths import DepthKV
 from gemmule.sw.models.pair import Pair, open_pair
 from gemmule.sw.prompts.categories import load_categories

@@ -21,12 +21,12 @@ from gemmule.sim.result import Result
 from gemmule.sim.simulator import Simulator
 from gemmule.sw.device.answers import exponents_of, largest
 from gemmule.sw.device.costs.planned import Planned, Ranges, planned_launches
-from gemmule.sw.device.depths import Depths
 from gemmule.sw.device.forward import Caches, answered_rows, append_rows, prompt_launches
 from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.device.listed import places_of
 from gemmule.sw.device.runtime import PAGE, LoadedModel
 from gemmule.sw.device.slots import HiddenSlots
+from gemmule.sw.device.some_layers.depths import Depths
 from gemmule.sw.errors import InputError
 from gemmule.sw.kv.depths import DepthKV
 from gemmule.sw.kv.paged import NobodyKV, PagePool

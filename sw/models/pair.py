@@ -38,9 +38,9 @@ from gemmule.sw.models import bundled_models as text
 from gemmule.sw.models.branching import Branching
 from gemmule.sw.models.bundled import FILES
 from gemmule.sw.models.drafting.draft_vocabulary import choosing, frequent_tokens
+from gemmule.sw.models.drafting.exit_heads import ExitHeads, heads_of
 from gemmule.sw.models.drafting.int4_copy import Int4Copy
 from gemmule.sw.models.drafting.skipping import skipped_layers
-from gemmule.sw.models.exit_heads import ExitHeads, heads_of
 from gemmule.sw.models.import_texts import default_texts
 from gemmule.sw.models.placed import Placed
 from gemmule.sw.models.published import PUBLISHED, published_file

@@ -126,6 +126,7 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
         Folder("sw/device", ("backends", "runtime", "ahead", "forward", "pieces", "answers", "slots", "interpreted",
                              "choosing", "chosen", "ledger", "timeline")),
         Folder("sw/device/costs", ("planned", "cost_curve")),
+        Folder("sw/device/some_layers", ("depths", "layerwise")),
         Folder("sw/datastore", ("texts", "suffix_array", "datastore", "kept")),
         Folder("sw/models", ("pair", "bundled", "bundled_models", "published", "quantised", "sources", "importing",
                              "import_texts")),

@@ -21,10 +21,10 @@ import numpy as np
 from gemmule.compiler.ir import Cache, IntegerInterpreter, Network, Rows, residuals
 from gemmule.io.files import write_atomically
 from gemmule.io.progress import counting, say
-from gemmule.sw.device.layerwise import Layerwise
+from gemmule.sw.device.some_layers.layerwise import Layerwise
 from gemmule.sw.limits import DEFAULT
 from gemmule.sw.models.bundled_models import bundled_model, encode
-from gemmule.sw.models.exit_heads import normed
+from gemmule.sw.models.drafting.exit_heads import normed
 from gemmule.sw.models.import_texts import default_texts
 
 __all__ = ["area", "collected", "fitted", "main", "written"]

@@ -29,7 +29,7 @@ from gemmule.sw.device.interpreted import InterpretedModel
 from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.device.runtime import TARGET, LoadedModel
 from gemmule.sw.errors import InputError
-from gemmule.sw.models.exit_heads import ExitHeads
+from gemmule.sw.models.drafting.exit_heads import ExitHeads
 from gemmule.sw.models.pair import bundled_pair
 from gemmule.sw.step import Want
 from tests.sw.test_cli import run

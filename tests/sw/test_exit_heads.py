@@ -13,7 +13,7 @@ from benchmarks.early_exit_page import PAGE, PARTS
 from gemmule.compiler.ir import Cache, IntegerInterpreter, Rows, layer_part
 from gemmule.sw.limits import DEFAULT
 from gemmule.sw.models.bundled_models import bundled_model
-from gemmule.sw.models.exit_heads import FILE, heads_of, normed
+from gemmule.sw.models.drafting.exit_heads import FILE, heads_of, normed
 from gemmule.sw.reports.markdown import fill
 from gemmule.sw.training.exits import area, collected, fitted, written
 from tests.sw.test_methods import PROMPTS, SIZES, network

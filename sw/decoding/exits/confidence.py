@@ -8,7 +8,7 @@ from math import exp
 import numpy as np
 
 from gemmule.numerics import row_probabilities, scores
-from gemmule.sw.models.exit_heads import ExitHeads
+from gemmule.sw.models.drafting.exit_heads import ExitHeads
 from gemmule.sw.step import Exponents, Forward, TopK, Want
 
 __all__ = ["Classified", "Confidence", "Saturation", "SoftmaxGap", "decayed", "gap", "similarity"]

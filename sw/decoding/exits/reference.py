@@ -17,8 +17,8 @@ from gemmule.compiler.ir import Network, Rows
 from gemmule.sw.decoding.exits.confidence import similarity
 from gemmule.sw.decoding.sampling import Sampling
 from gemmule.sw.device.forward import logit_scale
-from gemmule.sw.device.layerwise import Layerwise
-from gemmule.sw.models.exit_heads import ExitHeads
+from gemmule.sw.device.some_layers.layerwise import Layerwise
+from gemmule.sw.models.drafting.exit_heads import ExitHeads
 
 __all__ = ["Plain", "leaving", "skipping"]
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gemmule.sw.decoding.exits.confidence import Confidence
     from gemmule.sw.decoding.exits.leaving import Leaving
     from gemmule.sw.decoding.exits.reference import Plain
-    from gemmule.sw.models.exit_heads import ExitHeads
+    from gemmule.sw.models.drafting.exit_heads import ExitHeads
 
 __all__ = ["METHOD"]
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gemmule.sw.kv.pruning import Pruning
     from gemmule.sw.kv.selected import Chooser
     from gemmule.sw.kv.text import TextKV
-    from gemmule.sw.models.exit_heads import ExitHeads
+    from gemmule.sw.models.drafting.exit_heads import ExitHeads
 
 __all__ = ["DRAFT", "TREE", "VOCABULARY", "Method", "Option", "Request", "file_of"]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from gemmule.compiler.ir import Cache, Network, Rows
-from gemmule.sw.device.layerwise import Layerwise
+from gemmule.sw.device.some_layers.layerwise import Layerwise
 from gemmule.sw.kv.depths import DepthKV
 
 __all__ = ["Depths"]

@@ -1,0 +1,1 @@
+"""Values of passes through some of the layers, by the interpreter."""
