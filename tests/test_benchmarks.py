@@ -276,3 +276,17 @@ def test_tables_of_all_methods_are_those_of_the_page(monkeypatch: pytest.MonkeyP
     text = PAGE.read_text()
     for marker, content in PARTS.items():
         assert fill(text, marker, content()) == text, f"{marker}: run python -m benchmarks.all_methods_page"
+
+
+def test_table_of_the_sequential_drafter_is_that_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What acceptance and passes predict is what was measured."""
+    monkeypatch.syspath_prepend(ROOT)
+    from benchmarks.drafters_page import PAGE, PARTS, RESULT
+
+    record = json.loads(RESULT.read_text())
+    assert {row["method"] for row in record["summary"]} == {"parallel", "eagle"}
+    for row in record["summary"]:
+        assert abs(row["predicted_behind_prompt"] / row["behind_prompt"] - 1) < 0.05, (row["part"], row["method"])
+    text = PAGE.read_text()
+    for marker, content in PARTS.items():
+        assert fill(text, marker, content()) == text, f"{marker}: run python -m benchmarks.drafters_page"

@@ -1,0 +1,38 @@
+"""Write the table of docs/drafters.md about the sequential drafter: `python -m benchmarks.drafters_page`.
+
+From `python -m benchmarks.joined --methods parallel,eagle --record eagle`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from gemmule.sw.reports.markdown import fill_page, table
+
+__all__ = ["PAGE", "PARTS", "measured"]
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULT, PAGE = ROOT / "docs" / "results" / "eagle.json", ROOT / "docs" / "drafters.md"
+
+
+def measured() -> str:
+    """A row for each part and method."""
+    record = json.loads(RESULT.read_text(encoding="utf-8"))
+    parts = list(dict.fromkeys(row["part"] for row in record["summary"]))
+    return table(("requests", "", "method", "tokens a step", "rows a step", "drafter's passes a step", "speed-up, mean",
+                  "median", "least", "most", "behind the prompt", "predicted", "drafting, of all cycles"), [
+        (row["part"], str(row["requests"]), f"`{row['method']}`", f"{row['tokens_per_step']:.2f}",
+         f"{row['rows_per_step']:.1f}", f"{row['drafter_passes_per_step']:.2f}", f"{row['speedup']:.2f}x",
+         f"{row['median']:.2f}x", f"{row['least']:.2f}x", f"{row['most']:.2f}x", f"{row['behind_prompt']:.2f}x",
+         f"{row['predicted_behind_prompt']:.2f}x", f"{row['drafting']:.1%}")
+        for part in parts for row in record["summary"] if row["part"] == part])
+
+
+PARTS: dict[str, Callable[[], str]] = {"eagle": measured}
+"""By marker."""
+
+
+if __name__ == "__main__":
+    fill_page(PAGE, PARTS)
