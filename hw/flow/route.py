@@ -1,10 +1,10 @@
 """Place and route of a synthesised unit or device, and its Fmax.
 
-Three steps, each taken from the work folder if nothing before it has changed: a first placement for short wires, a
+Four steps, each taken from the work folder if nothing before it has changed: a first placement for short wires, a
 second one for short paths with the multipliers and block RAM at the sites that fit the first one best
-(:mod:`gemmule.hw.flow.floorplan`), and the routing. The
-router is router1: it rips up what is in the way and ends; router2 kept thousands of wires with two nets in the
-fullest place.
+(:mod:`gemmule.hw.flow.floorplan`), moves of what still stands in the wrong place
+(:mod:`gemmule.hw.flow.placing.refine`), and the routing. The router is router1: it rips up what is in the way and ends;
+router2 kept thousands of wires with two nets in the fullest place.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from typing import Any
 
 from gemmule.hw.flow.floorplan import assigned, fix
 from gemmule.hw.flow.paths import Pair, delays_of, slowest
+from gemmule.hw.flow.placing import arrivals, moves, placement
+from gemmule.hw.flow.placing import refine as refinement
 from gemmule.hw.flow.synth import FREQUENCY, HARNESS, WHEELS, Area, Synthesis, owner_of
 from gemmule.hw.flow.target import Target
 from gemmule.hw.flow.tools import Progress, SynthError, Tools
@@ -40,6 +42,8 @@ class Route:
     """The slowest path: ``start``, ``end``, ``cells`` on it, ``logic_ns`` and ``routing_ns``."""
     pairs: Sequence[Pair] = ()
     """The slowest path of each of the ten slowest pairs of units, see :mod:`gemmule.hw.flow.paths`."""
+    estimates: Mapping[str, float] = field(default_factory=dict)
+    """Fmax by the estimate of wires, ``placed`` and ``refined``."""
     by_seed: Mapping[str, float] = field(default_factory=dict)
     """Fmax by the placer's seed, if there was more than one: this is the route of the median."""
 
@@ -113,17 +117,43 @@ def route(synthesis: Synthesis, target: Target, *, seeds: int = 1, tools: Tools 
 def _route(synthesis: Synthesis, steps: _Steps) -> Route:
     folder = synthesis.folder
     more = f"_{steps.seed}" if steps.seed > 1 else ""  # files of their own
-    first, fixed, second, report, delays = (f"{name}{more}" for name in (
-        "first", "fixed", "second", "report", "delays"))
+    first, fixed, second, estimate, refined, report, delays = (f"{name}{more}" for name in (
+        "first", "fixed", "second", "estimate", "refined", "report", "delays"))
     placed = steps.place(first, (folder / "key").read_text(), "netlist.json", "--no-tmdriv")
     netlist, sites = (json.loads((folder / name).read_text()) for name in ("netlist.json", f"{first}.json"))
     fix(netlist, HARNESS, assigned(sites, steps.target.sites))
     text = json.dumps(netlist)
     (folder / f"{fixed}.json").write_text(text)
     again = steps.place(second, hashlib.sha256(text.encode()).hexdigest() + placed, f"{fixed}.json")
-    steps.run(f"route{more}", again, ["--json", f"{second}.json", "--no-pack", "--no-place", "--router", "router1",
-                                      "--report", f"{report}.json", "--sdf", f"{delays}.sdf"],
-              f"{report}.json", f"{delays}.sdf")
+    told = steps.run(estimate, again, ["--json", f"{second}.json", "--no-pack", "--no-place", "--no-route",
+                                       "--sdf", f"{estimate}.sdf"], f"{estimate}.sdf")
+    estimates = _refined(steps, told, second, estimate, refined)
+    key = hashlib.sha256((folder / f"{refined}.json").read_bytes()).hexdigest()
+    steps.run(f"route{more}", key, [
+        "--json", f"{refined}.json", "--no-pack", "--no-place", "--router", "router1", "--report", f"{report}.json",
+        "--sdf", f"{delays}.sdf"], f"{report}.json", f"{delays}.sdf")
     with (folder / f"{delays}.sdf").open() as lines:
         pairs = slowest(delays_of(lines), lambda cell: owner_of(cell, synthesis.unit))
-    return replace(route_of(json.loads((folder / f"{report}.json").read_text())), pairs=tuple(pairs[:PAIRS]))
+    return replace(route_of(json.loads((folder / f"{report}.json").read_text())), pairs=tuple(pairs[:PAIRS]),
+                   estimates=estimates)
+
+
+def _refined(steps: _Steps, before: str, second: str, estimate: str, refined: str) -> dict[str, float]:
+    """Refine a placement unless that was done; returns Fmax by estimate before and after, in MHz."""
+    folder = steps.folder
+    modules = [Path(path.__file__ or "").read_bytes() for path in (arrivals, moves, placement, refinement)]
+    key = hashlib.sha256(before.encode() + b"".join(modules)).hexdigest()
+    record, placed = folder / f"{refined}_estimates.json", folder / f"{refined}.json"
+    if record.is_file() and placed.is_file() and (found := json.loads(record.read_text())).pop("key") == key:
+        return {name: float(mhz) for name, mhz in found.items()}
+    record.unlink(missing_ok=True)
+    netlist = json.loads((folder / f"{second}.json").read_text())
+    (top,) = (module for module in netlist["modules"].values() if int(module["attributes"].get("top", "0"), 2))
+    with (folder / f"{estimate}.sdf").open() as lines:
+        better = refinement.refine(top["cells"], delays_of(lines), steps.target.sites, progress=steps.progress)
+    for name, bel in better.bels.items():
+        top["cells"][name]["attributes"]["NEXTPNR_BEL"] = bel
+    placed.write_text(json.dumps(netlist))
+    found = {"placed": round(1e6 / better.before, 1), "refined": round(1e6 / better.after, 1)}
+    record.write_text(json.dumps({"key": key, **found}))
+    return found

@@ -57,6 +57,7 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
                              "read_arbiter")),
         Folder("hw/flow/standard", ("library", "macros", "mapped", "slack", "cells", "layout", "spice",
                                     "measure", "characterize")),
+        Folder("hw/flow/placing", ("refine", "placement", "arrivals", "moves")),
         Folder("hw/tb"),
     ),
     "The exact model": (
