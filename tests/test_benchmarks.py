@@ -268,10 +268,11 @@ def test_tables_of_all_methods_are_those_of_the_page(monkeypatch: pytest.MonkeyP
     monkeypatch.syspath_prepend(ROOT)
     from benchmarks.all_methods_page import PAGE, PARTS, RESULTS
 
+    lossy = {name for name, one in METHODS.items() if not one.lossless}  # early_exit.json has these
     for name, most in (("bench_all_default", {"parallel", "joined", "eagle"}),
                        ("bench_all_smollm2", {"draft", "draft-tree", "eagle"})):  # eagle: bench_eagle_smollm2
         rows = json.loads((RESULTS / f"{name}.json").read_text())["rows"]
-        assert {*METHODS} - {row["method"] for row in rows} <= most
+        assert {*METHODS} - {row["method"] for row in rows} <= most | lossy
         assert all(row["equal_to_ar"] == row["prompts"] for row in rows)
     text = PAGE.read_text()
     for marker, content in PARTS.items():
