@@ -15,8 +15,8 @@ SHARED = {"hw.interfaces", "hw.queue"}
 UNITS = {f"hw.{name}" for name in ("command", "move", "matrix", "vector", "select", "memory")}
 SIM = {f"sim.{name}" for name in ("simulator", "launch", "result", "errors", "roofline", "compiled", "stream",
                                   "energy")}
-COMPILER = ("errors", "layout", "place", "sources", "ir", "features", "files", "importers", "quantize", "ideal", "kernels",
-            "program", "listing", "passes", "mapping", "programs", "compile", "search", "kept")
+COMPILER = ("errors", "layout", "place", "sources", "ir", "features", "files", "importers", "quantize", "ideal",
+            "kernels", "program", "listing", "passes", "mapping", "programs", "compile", "search", "kept")
 """Rooms and files of ``compiler``, from the lowest on: one imports those before it, and itself."""
 SW = ("errors", "limits", "text", "step", "kv", "device", "datastore", "models", "decoding", "prompts", "workloads",
       "records", "benches", "serving", "reports", "sweeps", "studies", "driver", "commands", "cli", "pages", "training")
