@@ -28,6 +28,7 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         assert spec
         assert spec.loader
         module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, "twice", module)  # what was compiled may name it
         spec.loader.exec_module(module)
         return kept("the doubling")(module.twice)
 
