@@ -10,9 +10,11 @@ by model, busy cycles by unit, DRAM bytes by purpose, and what the DRAM holds at
 lookup with a cache that is pruned by each of these schedules. Finished runs are kept in --out and not run again. Exit
 code 1 where anything differs.
 
-    python -m benchmarks.decode_rtl --model small --new-tokens 48 --every --out docs/results/decode_rtl_methods.json
+    python -m benchmarks.decode_rtl --model small --prompt-tokens 48 --new-tokens 48 --every \\
+        --out docs/results/decode_rtl_methods.json
 
-runs every method but those that need a drafter trained for the target, a pass a launch, each with its own options.
+runs every lossless method but those that need a drafter trained for the target, a pass a launch, each with its own
+options.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ RUNS = (("ar", "pass", "completion"), ("draft", "pass", "completion"), ("pld", "
 """Method, launch mode, and the category whose first prompt is continued."""
 PRUNED_RUN = RUNS[2]
 """The same where the cache is pruned."""
-EVERY = tuple((name, "pass", "copy") for name, one in METHODS.items() if not one.trained)
+EVERY = tuple((name, "pass", "copy") for name, one in METHODS.items() if not one.trained and one.lossless)
 """The same with ``--every``."""
 
 

@@ -79,11 +79,12 @@ class Round:
         wires, others = self._wires(unit.cells)
         if not len(wires):
             return False
-        now = float(self._cost(wires, others, *self.placement.spots[unit.cells[0]][:2]))
+        here = placement.spots[unit.cells[0]][:2]
+        now = float(self._cost(wires, others, *here))
         urgent = np.exp(-np.minimum(self.slack[wires] / SOFT, 40)) + 1e-9
         x, y = placement.x[others], placement.y[others]
         middle = [(_median(part, urgent), int(round(float((part * urgent).sum() / urgent.sum())))) for part in (x, y)]
-        centres = {(middle[0][0], middle[1][0]), (middle[0][1], middle[1][1]), self.placement.spots[unit.cells[0]][:2]}
+        centres = {(middle[0][0], middle[1][0]), (middle[0][1], middle[1][1]), here}
         places = sorted({(a + i, b + j) for a, b in centres for i in AROUND for j in AROUND} & placement.tiles)
         if not places:
             return False
@@ -114,7 +115,7 @@ class Round:
         if not len(wires):
             return False
         own = np.where(np.isin(timing.driver[wires], unit.cells), timing.driver[wires], timing.driven[wires])
-        shifts = [(a, b) for a in range(-REACH, REACH + 1, 1) for b in range(-REACH, REACH + 1, 1)
+        shifts = [(a, b) for a in range(-REACH, REACH + 1) for b in range(-REACH, REACH + 1)
                   if (left + a, row + b) in placement.tiles and (b or abs(a) >= length)]
         if not shifts:
             return False
