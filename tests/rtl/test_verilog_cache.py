@@ -50,7 +50,8 @@ def texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_every_folder_is_here():
     """Those of the house, one file each at the least; the testbench's folder holds the SystemVerilog."""
     assert {path.name for path in HARDWARE} == {
-        "command", "device", "flow", "formal", "matrix", "memory", "move", "select", "standard", "tb", "vector"}
+        "command", "device", "flow", "formal", "matrix", "memory", "move", "placing", "select", "standard", "tb",
+        "vector"}
     seen = {path.parent.relative_to(ROOT.parent) for path in rtl_sources()}
     assert seen == set(FOLDERS)
 
