@@ -68,7 +68,7 @@ class Timing:
     """Last finish to the interrupt: ``cycles = last finish + done``."""
     load_first: int = 1
     """Load issue to its first possible read request."""
-    load_write: int = 1
+    load_write: int = 2
     """R beat accepted to its scratchpad write."""
     load_zero: int = 2
     """Load of length zero: issue to earliest finish."""
@@ -76,7 +76,7 @@ class Timing:
     """Issue of a ZERO load to its first write."""
     store_first: int = 1
     """Store issue to its first possible scratchpad read."""
-    store_send: int = 2
+    store_send: int = 3
     """Last scratchpad read of a burst to the first cycle in which it may be sent."""
     store_zero: int = 2
     matrix_first: int = 1
@@ -92,14 +92,14 @@ class Timing:
     """End of stream e to the last accumulator write, weight-stationary (set from DIM by :meth:`of`)."""
     vector_first: int = 1
     """Vector issue to its first scratchpad or accumulator read."""
-    vector_write: int = 9
+    vector_write: int = 10
     """Last operand read of a row to its result write."""
-    vector_stat: int = 12
+    vector_stat: int = 13
     """Last operand read of a row to the cycle in which its statistic is in the context."""
     vector_zero: int = 2
     vector_mean: int = 4
     """What the statistics of LayerNorm take longer than those of RMSNorm."""
-    vector_rescale: int = 5
+    vector_rescale: int = 6
     """Last operand read of a row to its write into the accumulator (RESCALE)."""
     norm_serial: int = 36
     """Square root and reciprocal of one norm row in a serial divider."""
@@ -107,11 +107,11 @@ class Timing:
     """Reciprocal of one softmax row in a serial divider."""
     select_first: int = 1
     """Select issue to its first step."""
-    select_write: int = 4
+    select_write: int = 5
     """Last step to the last write of keys, importance, lists or scratchpad rows."""
-    select_result: int = 8
+    select_result: int = 9
     """Last step to the result of a maximum."""
-    select_pack: int = 5
+    select_pack: int = 6
     """Last step to the last write of packed rows (PACK)."""
     select_zero: int = 2
     index_cycles: int = 3
@@ -127,4 +127,4 @@ class Timing:
 
     @staticmethod
     def of(config: Config) -> Timing:
-        return Timing(matrix_drain=2 * config.dim)
+        return Timing(matrix_drain=2 * config.dim + 2)

@@ -35,6 +35,8 @@ class Queue(wiring.Component):
         The oldest entry, if there is one.
     level: Out
         Registered number of entries.
+    room: Out(1)
+        It is less than ``depth``; a register of its own.
     """
 
     def __init__(self, *, shape: ShapeLike, depth: int) -> None:
@@ -44,7 +46,7 @@ class Queue(wiring.Component):
         self.depth = depth
         super().__init__({
             "push": In(1), "push_data": In(shape), "pop": In(1), "clear": In(1),
-            "valid": Out(1), "head": Out(shape), "level": Out(range(depth + 1)),
+            "valid": Out(1), "head": Out(shape), "level": Out(range(depth + 1)), "room": Out(1, init=1),
         })
 
     def elaborate(self, platform: object) -> Module:
@@ -65,11 +67,11 @@ class Queue(wiring.Component):
         with m.If(self.pop):
             m.d.sync += head.eq(Mux(head == last, 0, head + 1))
         with m.If(self.push & ~self.pop):
-            m.d.sync += self.level.eq(self.level + 1)
+            m.d.sync += [self.level.eq(self.level + 1), self.room.eq(self.level != self.depth - 1)]
         with m.Elif(self.pop & ~self.push):
-            m.d.sync += self.level.eq(self.level - 1)
+            m.d.sync += [self.level.eq(self.level - 1), self.room.eq(1)]
         with m.If(self.clear):
-            m.d.sync += [head.eq(0), tail.eq(0), self.level.eq(0)]
+            m.d.sync += [head.eq(0), tail.eq(0), self.level.eq(0), self.room.eq(1)]
         return m
 
 

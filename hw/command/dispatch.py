@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import reduce
 from operator import or_
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out, connect
 from amaranth.utils import ceil_log2
@@ -17,7 +17,7 @@ from gemmule.hw.command.loops import RepeatControl
 from gemmule.hw.command.resolve import FAULT_BITS, PREDICATE_BITS, UNIT_BITS, WAIT_BITS, Resolve
 from gemmule.hw.interfaces import COUNT_BITS, LENGTH_BITS, matrix_layout, move_layout, select_layout, vector_layout
 from gemmule.hw.queue import HeadQueue, Queue
-from gemmule.isa import COMMAND_BYTES, CONTROL, NUM_BASES, NUM_LENGTHS, MatrixFlag, MoveFlag, Unit
+from gemmule.isa import COMMAND_BYTES, NUM_BASES, NUM_LENGTHS, MatrixFlag, MoveFlag, Unit
 from gemmule.operations import EXCLUSIVE_LOADS
 from gemmule.resolve import FAULTS, STREAM_UNIT, STREAMS
 from gemmule.timing import Timing
@@ -157,7 +157,7 @@ class Dispatch(wiring.Component):
         ]
 
         # Unit queues.
-        rooms = []
+        ready, goes = Signal(), Signal(len(UNIT_LAYOUTS) + 1)
         for u, (unit, layout) in enumerate(UNIT_LAYOUTS.items()):
             streams = [s for s, owner in enumerate(STREAM_UNIT) if owner == u]
             claims = {STREAMS[s]: narrow(config, STREAMS[s], resolve.claims[i]) for i, s in enumerate(streams)}
@@ -171,7 +171,7 @@ class Dispatch(wiring.Component):
             m.submodules[f"{unit}_commands"] = commands = Queue(shape=layout(config), depth=config.unit_queue)
             source = resolve.move if unit in ("load", "store") else getattr(resolve, unit)
             m.d.comb += [
-                queue.push.eq(pushed & (resolve.unit == u)),
+                queue.push.eq(ready & goes[u]),
                 commands.push.eq(queue.push), commands.push_data.eq(source),
                 commands.pop.eq(queue.pop), commands.clear.eq(queue.clear),
                 queue.push_data.zero.eq(source.zero),
@@ -196,10 +196,9 @@ class Dispatch(wiring.Component):
                     m.d.sync += doubtful.eq(resolve.predicate != 0)
                 with m.If(queue.push & ~resolve.zero):
                     m.d.sync += stationary.eq(matrix_flags[MatrixFlag.OUTPUT_STATIONARY])
-            rooms.append((resolve.unit == u) & (commands.level < config.unit_queue))
-        rooms.append(resolve.unit == CONTROL)
+            m.d.comb += goes[u].eq(resolve.goes[u] & commands.room)
         m.d.comb += [
-            pushed.eq(resolve.full & ~self.stop & ~fault.any() & Cat(rooms).any()),
+            goes[-1].eq(resolve.goes[-1]), ready.eq(resolve.full & ~self.stop & ~spent), pushed.eq(ready & goes.any()),
             self.push.eq(pushed), self.unit.eq(resolve.unit), self.distances.eq(resolve.waits),
         ]
         with m.If(pushed):

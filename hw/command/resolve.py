@@ -76,6 +76,8 @@ class Resolve(wiring.Component):
         There is a command in the last stage, of which all below is told.
     fault, unit, zero: Out
         Fault code (0: none), unit number, length zero.
+    goes: Out(units + 1)
+        Bit of the unit that a command without fault is for; the last one: a control command.
     waits: Out(array)
         Wait distances by unit.
     predicate: Out(2)
@@ -99,6 +101,7 @@ class Resolve(wiring.Component):
             "repeat": Out(RepeatControl()),
             "full": Out(1),
             "fault": Out(FAULT_BITS),
+            "goes": Out(len(Unit) + 1),
             "unit": Out(UNIT_BITS),
             "zero": Out(1),
             "waits": Out(data.ArrayLayout(WAIT_BITS, len(WAIT_UNITS))),
@@ -270,10 +273,12 @@ class Resolve(wiring.Component):
             m.d.comb += fault.eq(_fault["limit"])
         with m.Elif(summed.unaligned):
             m.d.comb += fault.eq(_fault["align"])
+        # By unit, and at last for control: it goes there. A register, because all of dispatch hangs on it.
+        goes = Cat((header.unit == unit) & ~fault.any() for unit in (*Unit, CONTROL))
         claims = Cat(banks.claims) & (~zero).replicate(CLAIMS * config.claim_bits)
         return {
             "word": (WORD_BITS, summed.word), "zero": (1, zero), "fault": (FAULT_BITS, fault),
-            "claims": (banks.claims.shape(), claims), "apart": (1, ~zero & banks.apart),
+            "goes": (len(goes), goes), "claims": (banks.claims.shape(), claims), "apart": (1, ~zero & banks.apart),
             "first": (data.ArrayLayout(FIRST_BITS, CLAIMS), summed.first), "address": (address_bits, summed.address),
             "joined": (1, summed.joined), "stride": (self.move.stride.shape(), summed.stride),
             **{name: (LENGTH_BITS, summed[name]) for name in SIZES},
@@ -283,7 +288,7 @@ class Resolve(wiring.Component):
         """The command as its unit sees it."""
         header, move, matrix, vector, select = fields_of(done.word)
         m.d.comb += [
-            self.fault.eq(done.fault), self.claims.eq(done.claims),
+            self.fault.eq(done.fault), self.goes.eq(done.goes), self.claims.eq(done.claims),
             self.unit.eq(header.unit), self.zero.eq(done.zero),
             *(self.waits[i].eq(header[f"wait_{unit.label}"]) for i, unit in enumerate(WAIT_UNITS)),
             self.move.flags.eq(header.flags), self.move.address.eq(done.address), self.move.rows.eq(done.rows),

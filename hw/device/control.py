@@ -81,7 +81,7 @@ class Control(wiring.Component):
         pending = Signal()
         running = self.running
         accepted = Signal()
-        faulted = self.code != 0
+        faulted = Signal()  # there is a code; a register of its own: dispatch and fetch hang on it
         hung = self.code == _WATCHDOG
         m.d.comb += [
             accepted.eq(self.request & ~self.busy & ~hung),
@@ -98,9 +98,10 @@ class Control(wiring.Component):
             m.d.sync += [self.index.eq(self.total), self.place.eq(self.oldest)]
         with m.If(running & ~faulted):
             with m.If(self.fault != 0):
-                m.d.sync += [self.code.eq(self.fault), self.index.eq(self.total), self.place.eq(self.oldest)]
+                m.d.sync += [
+                    faulted.eq(1), self.code.eq(self.fault), self.index.eq(self.total), self.place.eq(self.oldest)]
             with m.Elif(self.error):
-                m.d.sync += [self.code.eq(FAULTS.index("axi")), settled.eq(1)]
+                m.d.sync += [faulted.eq(1), self.code.eq(FAULTS.index("axi")), settled.eq(1)]
 
         # The end: all that was dispatched has finished, and nothing more will be.
         complete = Signal()
@@ -119,14 +120,14 @@ class Control(wiring.Component):
                 m.d.sync += [running.eq(0), self.done.eq(1), self.irq.eq(1)]
         with m.If(accepted):
             m.d.sync += [
-                pending.eq(1), self.done.eq(0), self.irq.eq(0), self.code.eq(0), self.index.eq(0), self.place.eq(0),
-                self.cycles.eq(0),
+                pending.eq(1), self.done.eq(0), self.irq.eq(0), faulted.eq(0), self.code.eq(0), self.index.eq(0),
+                self.place.eq(0), self.cycles.eq(0),
             ]
         with m.If(self.start):
             m.d.sync += [pending.eq(0), running.eq(1), self.cycles.eq(1)]
         with m.Elif(self.expired & self.busy):
             m.d.sync += [
                 pending.eq(0), running.eq(0), self.done.eq(1), self.irq.eq(1),
-                self.code.eq(_WATCHDOG), settled.eq(running),
+                faulted.eq(1), self.code.eq(_WATCHDOG), settled.eq(running),
             ]
         return m

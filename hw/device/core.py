@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Component, In, Out, connect
 
@@ -96,20 +96,23 @@ class Core(Component):
             *(getattr(issue, name).eq(getattr(dispatch, name)) for name in (
                 "push", "unit", "distances", "valid", "zero", "alone", "predicate", "claims",
                 "following_claims")),
-            issue.predicates.eq(units.predicates),
             units.clear.eq(control.start),
             dispatch.pop.eq(issue.issue),
         ]
+        m.d.sync += issue.predicates.eq(units.predicates)
         for u, name in enumerate(UNIT_LAYOUTS):
             unit = getattr(units, name)
             streams = [s for s, owner in enumerate(STREAM_UNIT) if owner == u]
-            m.d.comb += [
+            # A register behind every wire between issue and a unit: they stand far from each other. What a unit says
+            # before it can have seen the last start does not count.
+            ready, started = Signal(name=f"{name}_ready"), Signal(name=f"{name}_started")
+            m.d.sync += [
                 unit.command.eq(getattr(dispatch, name)),
-                unit.start.eq(issue.start[u]),
-                issue.ready[u].eq(unit.ready),
+                unit.start.eq(issue.start[u]), started.eq(unit.start), ready.eq(unit.ready),
                 issue.unit_finish[u].eq(unit.finish),
                 issue.release[streams[0]:streams[-1] + 1].eq(unit.release),
             ]
+            m.d.comb += issue.ready[u].eq(ready & ~unit.start & ~started)
         m.d.comb += [
             *(getattr(control, name).eq(getattr(self, name)) for name in _REQUESTS),
             control.fetch_idle.eq(fetch.idle),

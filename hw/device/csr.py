@@ -39,7 +39,7 @@ def axi_lite() -> wiring.Signature:
 class CsrBlock(wiring.Component):
     """AXI4-Lite subordinate; every response is OKAY, unknown offsets read 0 and ignore writes.
 
-    Throughput: a write in 2 cycles, a read in 2. Address and data of a write may come in any order.
+    Throughput: a write in 2 cycles, a read in 3. Address and data of a write may come in any order.
     An action (start, reset, interrupt clear) is a pulse in the cycle in which the write takes
     effect, after both parts were accepted. Parameters ignore writes while busy.
 
@@ -125,13 +125,15 @@ class CsrBlock(wiring.Component):
         # Read channel.
         read_offset = Signal(csr.CSR_BITS)
         reading = Signal()
-        m.d.comb += bus.arready.eq(~reading & ~bus.rvalid)
-        with m.If(bus.arvalid & bus.arready):
-            m.d.sync += [reading.eq(1), read_offset.eq(bus.araddr)]
+        found = Signal()  # what may be shown stands in registers: the way from all of it is long
+        m.d.comb += bus.arready.eq(~reading & ~found & ~bus.rvalid)
         with m.If(bus.rready):
             m.d.sync += bus.rvalid.eq(0)
-        with m.If(reading):
-            m.d.sync += [reading.eq(0), bus.rvalid.eq(1)]
+        m.d.sync += [reading.eq(0), found.eq(reading)]
+        with m.If(bus.arvalid & bus.arready):
+            m.d.sync += [reading.eq(1), read_offset.eq(bus.araddr)]
+        with m.If(found):
+            m.d.sync += bus.rvalid.eq(1)
         shown: list[Value] = []  # what is not read shows 0
 
         def show(where: int, register: Value, low: int = 2) -> None:
@@ -171,7 +173,7 @@ class CsrBlock(wiring.Component):
 
         # Base and limit registers: two words each, in small memories.
         width = -(-bits // 8) * 8
-        for name, where, found in (("bases", Csr.BASE_LO, self.base), ("limits", Csr.LIMIT_LO, self.limit)):
+        for name, where, answer in (("bases", Csr.BASE_LO, self.base), ("limits", Csr.LIMIT_LO, self.limit)):
             memory = Memory(shape=width, depth=NUM_BASES, init=[])
             m.submodules[name] = memory
             port = memory.write_port(granularity=8)
@@ -184,11 +186,13 @@ class CsrBlock(wiring.Component):
                 port.data.eq(Cat(value, value)),
                 port.en.eq(Mux(hit, Mux(high, Cat(strobe & 0, strobe), strobe), 0)),
                 look_up.addr.eq(self.base_index),
-                found.eq(look_up.data),
+                answer.eq(look_up.data),
                 host.addr.eq(read_offset[3:8]),
             ]
             show(where, host.data[:bits], 8)
             show(where + 4, host.data[:bits][WORD:], 8)
-        with m.If(reading):
-            m.d.sync += bus.rdata.eq(reduce(or_, shown))
+        some = [Signal(WORD, name=f"shown_{i}") for i in range(4)]
+        m.d.sync += [at.eq(reduce(or_, shown[i::len(some)])) for i, at in enumerate(some)]
+        with m.If(found):
+            m.d.sync += bus.rdata.eq(reduce(or_, some))
         return m

@@ -15,13 +15,15 @@ from gemmule.hw.matrix.pe import A_BITS, SUM_BITS
 from gemmule.hw.matrix.preload import Preload
 from gemmule.hw.matrix.skew import Skew, Stairs, delayed
 from gemmule.hw.matrix.stream import Stream
-from gemmule.hw.matrix.unpack import Unpack
+from gemmule.hw.matrix.unpack import Unpack, weight_item
 from gemmule.isa import MatrixFlag, Unit
 from gemmule.operations import OPERATIONS
 from gemmule.timing import Timing
 
 __all__ = ["Matrix"]
 
+READ = 2
+"""Cycles that an address and its data wait in registers at the unit's ports: the way to the banks is long."""
 _FEATURES = {**OPERATIONS[Unit.MATRIX, 0].features, MatrixFlag.GROUP_SCALES: "int4"}  # scales need int4 weights
 
 
@@ -60,8 +62,9 @@ class Matrix(wiring.Component):
         if timing.matrix_first != 1 or timing.matrix_rmw < 2:
             raise ValueError("the matrix unit has matrix_first = 1 and matrix_rmw >= 2, "
                              f"not {timing.matrix_first} and {timing.matrix_rmw}")
-        if timing.matrix_drain != 2 * config.dim:
-            raise ValueError(f"matrix_drain must be 2 * dim = {2 * config.dim}, not {timing.matrix_drain}")
+        if timing.matrix_drain != 2 * config.dim + READ:
+            raise ValueError(
+                f"matrix_drain must be 2 * dim + {READ} = {2 * config.dim + READ}, not {timing.matrix_drain}")
         self.config, self.timing = config, timing
         super().__init__({
             "control": In(UnitControl(matrix_layout(config), 3)),
@@ -97,31 +100,38 @@ class Matrix(wiring.Component):
             stream.primed.eq(loader.primed),
             stream.current.eq(loader.current),
             control.ready.eq(loader.ready),
-            self.a.en.eq(stream.a.en), self.a.row.eq(stream.a.row),
-            self.b.en.eq(Mux(outputs, stream.b.en, loader.b.en)),
-            self.b.row.eq(Mux(outputs, stream.b.row, loader.b.row)),
         ]
+        # The ports, a register at each end; what goes with a read waits for its data.
+        a_data, b_data = Signal.like(self.a.data), Signal.like(self.b.data)
+        m.d.sync += [
+            self.a.en.eq(stream.a.en), self.a.row.eq(stream.a.row), a_data.eq(self.a.data),
+            self.b.en.eq(Mux(outputs, stream.b.en, loader.b.en)),
+            self.b.row.eq(Mux(outputs, stream.b.row, loader.b.row)), b_data.eq(self.b.data),
+        ]
+        item = Signal(weight_item(config))
+        m.d.comb += item.eq(delayed(m, Mux(outputs, stream.item, loader.item), READ, name="item_delay"))
 
-        # One cycle after the read, with its data: extend A to nine bits, unpack B.
+        # With the data: extend A to nine bits, unpack B.
         facts = Signal(data.StructLayout({"read": 1, "serial": 1, "unsigned": 1, "phase": range(dim)}))
-        m.d.sync += facts.eq(Cat(stream.a.en, stream.serial, stream.unsigned, stream.phase))
+        m.d.comb += facts.eq(delayed(
+            m, Cat(stream.a.en, stream.serial, stream.unsigned, stream.phase), READ + 1, name="facts_delay"))
         m.submodules.west = west = Edge(lanes=dim, width=A_BITS, serial=A_BITS)
         m.submodules.north = north = Edge(lanes=dim, width=8 * preload, serial=8)
         m.d.comb += [
             west.transpose.eq(facts.serial), west.load.eq(facts.read), west.index.eq(facts.phase),
-            unpack.item.eq(Mux(outputs, stream.item, loader.item)), unpack.data.eq(self.b.data),
+            unpack.item.eq(item), unpack.data.eq(b_data),
             north.row.eq(unpack.weights), north.transpose.eq(unpack.single), north.load.eq(1),
             north.index.eq(facts.phase),
         ]
         for lane in range(dim):
-            byte = self.a.data.word_select(lane, 8)
+            byte = a_data.word_select(lane, 8)
             m.d.comb += west.row[lane].eq(Cat(byte, byte[7] & ~facts.unsigned))
 
-        # Two cycles after the read: edges, and the bits that go with them; swaps one before.
+        # A cycle later: edges, and the bits that go with them; swaps one before.
         stairs = [i + i // preload for i in range(dim)]
         for name, bit, delays in (
-            ("swap", delayed(m, stream.swap, 1, name="swap_delay"), range(dim)),
-            ("end", delayed(m, stream.end, 2, name="end_delay"), range(dim)),
+            ("swap", delayed(m, stream.swap, READ + 1, name="swap_delay"), range(dim)),
+            ("end", delayed(m, stream.end, READ + 2, name="end_delay"), range(dim)),
             ("capture_row", delayed(m, unpack.capture_row, 1, name="row_delay"), stairs),
             ("capture_column", delayed(m, unpack.capture_column, 1, name="column_delay"), stairs),
         ):
@@ -131,10 +141,10 @@ class Matrix(wiring.Component):
         for lane in range(dim):
             m.d.comb += mesh.a[lane].eq(west.o[lane].as_signed())
 
-        # Results: lined up again 2 * dim + 1 cycles after the read of A, read of C one cycle before.
+        # Results: lined up again 2 * dim + 1 cycles after A's data, read of C one cycle before.
         m.submodules.deskew = deskew = Skew(lanes=dim, shape=signed(SUM_BITS), reverse=True)
         m.d.comb += deskew.i.eq(mesh.sums)
-        reading = data.View(result_tag, delayed(m, stream.tag, 2 * dim, name="tags"))
+        reading = data.View(result_tag, delayed(m, stream.tag, 2 * dim + READ, name="tags"))
         writing = Signal(result_tag)
         m.d.sync += writing.eq(reading)
         m.d.comb += [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -17,7 +17,7 @@ from gemmule.timing import Timing
 
 __all__ = ["Load"]
 
-LATENCIES = {"load_first": 1, "load_write": 1, "load_fill": 2, "index_cycles": INDEX_CYCLES}
+LATENCIES = {"load_first": 1, "load_write": 2, "load_fill": 2, "index_cycles": INDEX_CYCLES}
 
 
 class Load(wiring.Component):
@@ -83,6 +83,8 @@ class Load(wiring.Component):
         alone = Signal()  # a ZERO or BROADCAST command is in flight
         in_flight = Signal(range(config.read_bursts + 1))
         beats = Signal(range(config.read_beats + config.burst_beats))  # of these that are to come
+        # The bus's beat, a cycle later: from there to the memories is a long way.
+        beat = Signal(data.StructLayout({"valid": 1, "last": 1, "data": config.bus_bytes * 8}))
         quiet = Signal()  # all is written (chunks wait only for writes): what a BROADCAST burst waits for
         accepted = Signal()
         returned = Signal()
@@ -90,7 +92,7 @@ class Load(wiring.Component):
             control.ready.eq(~bursts.active & ~alone),
             bursts.start.eq(control.start & ~zero),
             bursts.command.eq(control.command),
-            quiet.eq((in_flight == 0) & ~writer.busy),
+            quiet.eq((in_flight == 0) & ~beat.valid & ~writer.busy),
             read.req_valid.eq(bursts.valid & Mux(
                 alone, quiet, (in_flight != config.read_bursts) & (beats < config.read_beats))),
             read.req_addr.eq(bursts.address),
@@ -102,25 +104,26 @@ class Load(wiring.Component):
         m.d.sync += [
             in_flight.eq(in_flight + accepted - returned),
             beats.eq(beats + Mux(accepted, bursts.beats, 0) - read.beat_valid),
+            beat.eq(Cat(read.beat_valid, read.beat_last, read.beat_data)),
         ]
         with m.If(writer.finish):
             m.d.sync += alone.eq(0)
         with m.If(control.start):
             m.d.sync += alone.eq(zero | broadcast)
 
-        # What the aligner must know of each burst in flight.
-        m.submodules.places = places = Queue(depth=max(2, config.read_bursts), shape=data.StructLayout({
+        # What the aligner must know of each burst in flight, and of one whose last beat waits in the register.
+        m.submodules.places = places = Queue(depth=config.read_bursts + 1, shape=data.StructLayout({
             "first_byte": range(config.bus_bytes), "row_end": 1, "tail": 1}))
         m.d.comb += [
             places.push.eq(accepted),
             places.push_data.first_byte.eq(bursts.first_byte),
             places.push_data.row_end.eq(bursts.row_end),
             places.push_data.tail.eq(bursts.last_byte >= bursts.first_byte),
-            places.pop.eq(returned),
-            aligner.beat_valid.eq(read.beat_valid),
-            aligner.beat_data.eq(read.beat_data),
+            places.pop.eq(beat.valid & beat.last),
+            aligner.beat_valid.eq(beat.valid),
+            aligner.beat_data.eq(beat.data),
             aligner.first_byte.eq(places.head.first_byte),
-            aligner.row_end.eq(read.beat_last & places.head.row_end),
+            aligner.row_end.eq(beat.last & places.head.row_end),
             aligner.tail.eq(places.head.tail),
             aligner.take.eq(writer.take),
             writer.valid.eq(aligner.valid),

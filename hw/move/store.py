@@ -17,7 +17,7 @@ from gemmule.timing import Timing
 
 __all__ = ["Store"]
 
-LATENCIES = {"store_first": 1, "store_send": 2, "index_cycles": INDEX_CYCLES}
+LATENCIES = {"store_first": 1, "store_send": 3, "index_cycles": INDEX_CYCLES}
 
 
 class Store(wiring.Component):
@@ -77,11 +77,10 @@ class Store(wiring.Component):
         slots = Array(Signal(burst, name=f"slot_{i}") for i in range(2))
         write_port, read_port = buffer.write_port(), buffer.read_port(domain="comb")
 
-        # A buffer is busy from its burst's last read to the send end, full once the data stand in it.
-        busy = Signal(2)
-        full = Signal(2)
+        # A buffer is busy from its burst's last beat to the send end, full once the data stand in it.
+        busy, read, full = Signal(2), Signal(2), Signal(2)
         sent = Signal(2)
-        m.d.sync += [busy.eq((busy | reader.fill) & ~sent), full.eq(busy & ~sent)]
+        m.d.sync += [busy.eq((busy | reader.fill) & ~sent), read.eq(busy & ~sent), full.eq(read & ~sent)]
         m.d.comb += [
             control.ready.eq(~reader.active),
             reader.start.eq(control.start),

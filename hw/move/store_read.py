@@ -34,9 +34,9 @@ def saturated(value: Value) -> Value:
 class StoreReader(wiring.Component):
     """Reads one chunk a beat and turns it to its place in the beats of its DRAM row.
 
-    Latency: first read one cycle after ``start``, INDEXED ``INDEX_CYCLES`` later; a beat read in x is
-    written to its buffer in x + 2. Throughput: one beat a cycle, INDEXED rows follow in ``INDEX_CYCLES``;
-    the two buffers alternate, and a burst waits for its buffer before its first beat. The last beat of an
+    Latency: first beat one cycle after ``start``, INDEXED ``INDEX_CYCLES`` later; of a beat taken in x the memory is
+    read in x + 1, and it is written to its buffer in x + 3. Throughput: one beat a cycle, INDEXED rows follow in
+    ``INDEX_CYCLES``; the two buffers alternate, and a burst waits for its buffer before its first beat. The last beat of an
     unaligned row may hold only bytes that were read before; it takes its cycle all the same.
 
     Parameters
@@ -57,7 +57,7 @@ class StoreReader(wiring.Component):
     spm, acc: Out
         Memory reads.
     fill: Out(2)
-        The last beat of a burst for this buffer is read in this cycle; ``burst`` describes it.
+        The last beat of a burst for this buffer is taken in this cycle; ``burst`` describes it.
     burst: Out(burst_layout)
         Valid with ``fill``.
     write_en, write_beat, write_data: Out
@@ -98,10 +98,6 @@ class StoreReader(wiring.Component):
             needs.eq(take & ~(bursts.row_over & (bursts.last_byte < bursts.first_byte))),
             bursts.take.eq(take), bursts.next.eq(end),
             walker.next.eq(needs),
-            self.spm.en.eq(needs & ~accumulator),
-            self.spm.row.eq(walker.row),
-            self.acc.en.eq(needs & accumulator),
-            self.acc.row.eq(walker.row),
             self.fill.eq(end << buffer),
         ]
         wiring.connect(m, wiring.flipped(self.list), bursts.list)
@@ -120,31 +116,31 @@ class StoreReader(wiring.Component):
             self.burst.last.eq(bursts.last),
         ]
 
-        # Cycle x + 1: the data stand on the memory's port.
-        arrives = Signal()
-        number = Signal.like(self.write_beat)
-        chunk = Signal.like(walker.chunk)
-        place = Signal.like(bursts.first_byte)
-        from_lanes, from_words = Signal(), Signal()
+        # Cycle x + 1: the memory is read. Cycle x + 2: the data stand on its port.
+        facts = data.StructLayout({
+            "arrives": 1, "number": self.write_beat.shape(), "chunk": walker.chunk.shape(),
+            "place": bursts.first_byte.shape(), "from_lanes": 1, "from_words": 1})
+        asked, come = Signal(facts), Signal(facts)
         m.d.sync += [
-            arrives.eq(take),
-            number.eq(Cat(beat[:exact_log2(config.burst_beats)], buffer)),
-            chunk.eq(walker.chunk), place.eq(bursts.first_byte),
-            from_lanes.eq(accumulator & narrow), from_words.eq(words),
+            self.spm.en.eq(needs & ~accumulator), self.acc.en.eq(needs & accumulator),
+            self.spm.row.eq(walker.row), self.acc.row.eq(walker.row),
+            asked.eq(Cat(take, beat[:exact_log2(config.burst_beats)], buffer, walker.chunk, bursts.first_byte,
+                         accumulator & narrow, words)),
+            come.eq(asked),
         ]
         lanes = Signal(bus * 32)
-        m.d.comb += lanes.eq(part(self.acc.data, chunk, bus * 32))
+        m.d.comb += lanes.eq(part(self.acc.data, come.chunk, bus * 32))
         int8 = Cat(saturated(lanes.word_select(lane, 32)) for lane in range(bus))
         read = Signal(bus * 8)
-        m.d.sync += read.eq(Mux(from_words, part(self.acc.data, chunk, bus * 8),
-                                Mux(from_lanes, int8, part(self.spm.data, chunk, bus * 8))))
+        m.d.sync += read.eq(Mux(come.from_words, part(self.acc.data, come.chunk, bus * 8),
+                                Mux(come.from_lanes, int8, part(self.spm.data, come.chunk, bus * 8))))
 
-        # Cycle x + 2: turned to their place in the beat.
-        turn = Signal.like(place)
+        # Cycle x + 3: turned to their place in the beat.
+        turn = Signal.like(bursts.first_byte)
         turned = Signal(bus * 8)
         held = Signal(bus * 8)
         before = ~(ones << turn)[:bus]  # bytes that an earlier chunk brought
-        m.d.sync += [self.write_en.eq(arrives), self.write_beat.eq(number), turn.eq(place)]
+        m.d.sync += [self.write_en.eq(come.arrives), self.write_beat.eq(come.number), turn.eq(come.place)]
         m.d.comb += [
             turned.eq(rotated(read, turn, left=True)),
             self.write_data.eq(Cat(

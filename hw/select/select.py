@@ -24,10 +24,13 @@ from gemmule.timing import Timing
 __all__ = ["Select"]
 
 FIRST = 1
+READ = 1
+"""Cycles between the sequencer's step and the read that it asks for."""
 WRITE = 4
 PACK = 5
 RESULT = 8
-LATENCIES = {"select_first": FIRST, "select_write": WRITE, "select_pack": PACK, "select_result": RESULT}
+LATENCIES = {
+    "select_first": FIRST, "select_write": READ + WRITE, "select_pack": READ + PACK, "select_result": READ + RESULT}
 BYTE_BITS = 8
 VALUE_BITS = 16
 
@@ -96,7 +99,7 @@ class Select(wiring.Component):
         with m.Elif(control.finish):
             m.d.sync += busy.eq(0)
 
-        # A token travels beside its group; stage k is k cycles after the group's last step.
+        # A token travels beside its group; stage k is k cycles after the read of the group's last step.
         # Beyond the write only maxima and packed rows go on: the next command may start then.
         maximum, top_k, keys_op, load_op, packs, new_keys, new_ids = (Signal(name=name) for name in (
             "maximum", "top_k", "keys_op", "load_op", "packs", "new_keys", "new_ids"))
@@ -112,7 +115,9 @@ class Select(wiring.Component):
                 turn.eq(Mux(is_op(command, SOp.KEYS, SOp.IMPORTANCE), command.first, 0)),
                 key_turn.eq(Mux(is_op(command, SOp.KEYS), command.first, 0)),
             ]
-        token = [sequencer.token]
+        token = [Signal(token_layout(config), name="token_0")]
+        m.d.sync += [
+            token[0].eq(sequencer.token), self.spm.en.eq(sequencer.en), self.spm.row.eq(sequencer.row)]
         for k in range(1, RESULT + 1):
             stage = Signal(token_layout(config), name=f"token_{k}")
             m.d.sync += [stage.eq(token[-1]), stage.valid.eq(
@@ -180,7 +185,7 @@ class Select(wiring.Component):
         done = [token[at].valid & token[at].last for at in (RESULT, PACK, WRITE)]
         m.d.comb += [
             sequencer.start.eq(control.start), sequencer.command.eq(control.command),
-            self.spm.en.eq(sequencer.en), self.spm.row.eq(sequencer.row), lists.row.eq(self.spm.data),
+            lists.row.eq(self.spm.data),
             control.ready.eq(~busy),
             control.finish.eq(Mux(maximum, done[0], Mux(packs, done[1], done[2])) | radix.finish),
             control.release.eq(control.finish.replicate(2)),

@@ -20,10 +20,12 @@ from gemmule.timing import Timing
 __all__ = ["Vector"]
 
 FIRST = 1
+READ = 1
+"""Cycles between the sequencer's step and the read that it asks for."""
 RESCALED = 5
 """Stage in which a row is written back into the accumulator."""
 LATENCIES = {
-    "vector_first": FIRST, "vector_write": WRITE, "vector_stat": READY, "vector_rescale": RESCALED,
+    "vector_first": FIRST, "vector_write": READ + WRITE, "vector_stat": READ + READY, "vector_rescale": READ + RESCALED,
     "vector_mean": MEAN_CYCLES, "norm_serial": ReciprocalEngine.ROOT_CYCLES,
     "softmax_serial": ReciprocalEngine.SOFTMAX_CYCLES,
 }
@@ -84,9 +86,15 @@ class Vector(wiring.Component):
         with m.Elif(control.finish):
             m.d.sync += busy.eq(0)
 
+        # Addresses are computed in one cycle and go to the memories in the next: the way to the banks is long.
+        asked, place = Signal(token_layout(config), name="token_0"), Signal(capture_layout(config), name="asks")
+        m.d.sync += [asked.eq(sequencer.token), place.eq(sequencer.capture)]
+        for port, name in ((self.r0, "r0"), (self.r1, "r1"), (self.acc, "acc")):
+            m.d.sync += [port.en.eq(getattr(sequencer, f"{name}_en")), port.row.eq(getattr(sequencer, f"{name}_row"))]
+
         # A token travels beside its row; stage k is k cycles after the row's last read.
         # Beyond their write only statistics and late results go on: otherwise the next command may start then.
-        token = [sequencer.token]
+        token = [asked]
         for k in range(1, READY + 1):
             stage = Signal(token_layout(config), name=f"token_{k}")
             with m.If(token[-1].valid):
@@ -98,7 +106,7 @@ class Vector(wiring.Component):
                     m.d.sync += stage.mask.eq(token[-1].mask & tree.mask)
             token.append(stage)
         capture = Signal(capture_layout(config))
-        m.d.sync += capture.eq(sequencer.capture)
+        m.d.sync += capture.eq(place)
 
         passes = config.vector_passes
 
@@ -108,9 +116,6 @@ class Vector(wiring.Component):
 
         m.d.comb += [
             sequencer.start.eq(control.start), sequencer.command.eq(control.command),
-            self.r0.en.eq(sequencer.r0_en), self.r0.row.eq(sequencer.r0_row),
-            self.r1.en.eq(sequencer.r1_en), self.r1.row.eq(sequencer.r1_row),
-            self.acc.en.eq(sequencer.acc_en), self.acc.row.eq(sequencer.acc_row),
             datapath.start.eq(control.start), datapath.next.eq(control.command),
             datapath.command.eq(held), datapath.begin.eq(sequencer.begin), datapath.capture.eq(capture),
             datapath.r0_data.eq(self.r0.data), datapath.r1_data.eq(self.r1.data),
