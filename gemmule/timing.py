@@ -66,21 +66,25 @@ class Timing:
     """Cycles that a control command stays longer than others in the first stage of resolve, and holds what follows."""
     done: int = 2
     """Last finish to the interrupt: ``cycles = last finish + done``."""
+    unit_start: int = 1
+    """Issue of a command to the start of its unit: all that follows here counts from the start."""
+    unit_report: int = 1
+    """What a unit says (ready, finish, release) to the cycle in which issue sees it."""
     load_first: int = 1
-    """Load issue to its first possible read request."""
+    """Start of a load to its first possible read request."""
     load_write: int = 2
     """R beat accepted to its scratchpad write."""
     load_zero: int = 2
     """Load of length zero: issue to earliest finish."""
     load_fill: int = 2
-    """Issue of a ZERO load to its first write."""
+    """Start of a ZERO load to its first write."""
     store_first: int = 1
-    """Store issue to its first possible scratchpad read."""
+    """Start of a store to its first possible beat."""
     store_send: int = 3
-    """Last scratchpad read of a burst to the first cycle in which it may be sent."""
+    """Last beat taken of a burst to the first cycle in which it may be sent."""
     store_zero: int = 2
     matrix_first: int = 1
-    """Matrix issue to the first read of B: the c0 of the formula."""
+    """Start of a matrix command to the first read of B: the c0 of the formula."""
     matrix_zero: int = 2
     matrix_rmw: int = 2
     """Accumulator read to the first cycle in which a read sees the written sum (R)."""
@@ -91,22 +95,22 @@ class Timing:
     matrix_drain: int = 0
     """End of stream e to the last accumulator write, weight-stationary (set from DIM by :meth:`of`)."""
     vector_first: int = 1
-    """Vector issue to its first scratchpad or accumulator read."""
+    """Start of a vector command to the first step of its reads."""
     vector_write: int = 10
-    """Last operand read of a row to its result write."""
+    """Last step of a row's reads to its result write."""
     vector_stat: int = 13
-    """Last operand read of a row to the cycle in which its statistic is in the context."""
+    """Last step of a row's reads to the cycle in which its statistic is in the context."""
     vector_zero: int = 2
     vector_mean: int = 4
     """What the statistics of LayerNorm take longer than those of RMSNorm."""
     vector_rescale: int = 6
-    """Last operand read of a row to its write into the accumulator (RESCALE)."""
+    """Last step of a row's reads to its write into the accumulator (RESCALE)."""
     norm_serial: int = 36
     """Square root and reciprocal of one norm row in a serial divider."""
     softmax_serial: int = 19
     """Reciprocal of one softmax row in a serial divider."""
     select_first: int = 1
-    """Select issue to its first step."""
+    """Start of a select command to its first step."""
     select_write: int = 5
     """Last step to the last write of keys, importance, lists or scratchpad rows."""
     select_result: int = 9

@@ -45,6 +45,10 @@ class Core(Component):
 
     def __init__(self, *, config: Config, timing: Timing | None = None,
                  units: Component | None = None) -> None:
+        timing = timing or Timing.of(config)
+        if (timing.unit_start, timing.unit_report) != (1, 1):
+            raise ValueError("unit_start and unit_report must be 1, as built, "
+                             f"not {timing.unit_start} and {timing.unit_report}")
         self.config = config
         self.units = units if units is not None else Units(config=config, timing=timing)
         self.fetch = Fetch(config=config, timing=timing)

@@ -29,7 +29,8 @@ ISSUE = np.dtype([
     ("status", np.int64, UNITS),  # cause of the unit's cycles from this visit on
     ("held", np.int64, _STREAMS),  # ports by stream; of load.w, matrix.A, .B, .C too many while `stale`
     ("stale", np.int64),
-    ("preload_free", np.int64), ("stream_free", np.int64),
+    ("preload_free", np.int64),  # as issue sees it
+    ("stream_free", np.int64),  # in the unit
     # matrix commands that hold ports of A and of B: from these numbers on, to these cycles
     ("a_done", np.int64), ("b_done", np.int64), ("a_end", np.int64, SLOT + 1), ("b_end", np.int64, SLOT + 1),
     ("last", np.int64),  # last finish
@@ -141,8 +142,8 @@ def _earliest(k, s, u):  # type: ignore[no-untyped-def]
             first = _passed(k, u, end - k.limit[u] + 1)
         if u == MATRIX:
             first = max(first, k.preload_free - 1)
-        elif u == LOAD and s.load_command >= 0:
-            first = FOREVER
+        elif u == LOAD:
+            first = FOREVER if s.load_command >= 0 else max(first, s.load_idle)
         elif u == STORE:
             first = max(first, s.reader_idle)
     for v in range(UNITS):
@@ -194,18 +195,21 @@ def issue_command(p, k, s, u, t, table, stream, resolved, indices, starts, issue
         if k.claim[u, at, i]:
             k.held[_STREAM[u] + i] |= k.claim[u, at, i]
     k.finish[u, at] = FOREVER
+    start = t + p.unit_start
     if u == MATRIX:
-        k.preload_free, k.b_end[at], k.stream_free, k.finish[u, at] = matrix_times(
-            p, t, out[_M], out[_N], out[_K], out[_FLAGS], out[_APART], k.stream_free)
-        k.a_end[at] = k.stream_free
+        preload_free, b_end, k.stream_free, finish = matrix_times(
+            p, start, out[_M], out[_N], out[_K], out[_FLAGS], out[_APART], k.stream_free)
+        k.preload_free, k.finish[u, at] = preload_free + p.unit_report, finish + p.unit_report
+        k.a_end[at], k.b_end[at] = k.stream_free + p.unit_report, b_end + p.unit_report
     elif u == VECTOR:
-        k.finish[u, at] = vector_finish(p, t, out[_OP], out[_FLAGS], out[_M], out[_N], out[_APART])
+        k.finish[u, at] = p.unit_report + vector_finish(
+            p, start, out[_OP], out[_FLAGS], out[_M], out[_N], out[_APART])
     elif u == SELECT:
-        k.finish[u, at] = select_finish(p, t, out[_OP], out[_FLAGS], out[_M], out[_N])
+        k.finish[u, at] = p.unit_report + select_finish(p, start, out[_OP], out[_FLAGS], out[_M], out[_N])
     elif u == LOAD:
-        begin_load(p, s, t, at, table[stream[c, PLACE]], out, indices, starts[c], k.finish)
+        begin_load(p, s, start, at, table[stream[c, PLACE]], out, indices, starts[c], k.finish)
     else:
-        begin_store(p, s, t, at, table[stream[c, PLACE]], out, indices, starts[c])
+        begin_store(p, s, start, at, table[stream[c, PLACE]], out, indices, starts[c])
 
 
 @borrowing

@@ -32,6 +32,7 @@ _PATH = [(name, np.int64) for name in (
 )]
 MOVER = np.dtype([
     *((f"load_{name}", kind) for name, kind in _PATH),
+    ("load_idle", np.int64),  # first cycle in which issue sees the generator idle
     ("broadcast", np.int64),  # rows that each chunk is written to; 0: not a broadcast
     ("written", np.int64),  # cycle of the last chunk's write
     ("fills", np.int64),  # chunks written by ZERO loads
@@ -42,7 +43,7 @@ MOVER = np.dtype([
     ("awaited", np.int64),  # burst of the beat that the last request waited for
     *((f"store_{name}", kind) for name, kind in _PATH),
     ("read_from", np.int64),  # first cycle in which the reader may read
-    ("reader_idle", np.int64),
+    ("reader_idle", np.int64),  # as issue sees it
     # Bursts planned (reads known), of these sent (send end known), of these arrived.
     ("planned", np.int64), ("sent", np.int64), ("arrived", np.int64),
     # of the last store bursts, by number modulo 4
@@ -91,7 +92,7 @@ def _window(p, s, t, number):  # type: ignore[no-untyped-def]
 
 @borrowing
 def begin_load(p, s, t, at, row, out, indices, index, finish):  # type: ignore[no-untyped-def]
-    """Issue of a load, at place ``at`` of the queue, in cycle ``t``; ``row`` is decoded, ``out`` resolved.
+    """A load, at place ``at`` of the queue, that starts in cycle ``t``; ``row`` is decoded, ``out`` resolved.
 
     An INDEXED command finds the numbers of its DRAM rows in ``indices`` from ``index`` on.
     """
@@ -99,7 +100,8 @@ def begin_load(p, s, t, at, row, out, indices, index, finish):  # type: ignore[n
     if flags >> _ZERO_FLAG & 1:
         chunks = rows * ((size + p.bus - 1) >> p.bus_shift)
         s.fills += chunks
-        s.written = finish[LOAD, at] = t + p.load_fill + chunks - 1
+        s.written = t + p.load_fill + chunks - 1
+        finish[LOAD, at] = s.written + p.unit_report
         return
     if out[_JOINED]:
         size, rows = size * rows, 1
@@ -162,9 +164,9 @@ def _request(p, s, dram, indices, finish, until):  # type: ignore[no-untyped-def
             done = 0
             rows -= 1
             if rows == 0:
-                finish[LOAD, s.load_command] = written
+                finish[LOAD, s.load_command] = written + p.unit_report
                 s.load_command = -1
-                changed = t + 1
+                changed = s.load_idle = t + 1 + p.unit_report
                 t = FOREVER
                 break
             if index < 0:
@@ -184,7 +186,7 @@ def _request(p, s, dram, indices, finish, until):  # type: ignore[no-untyped-def
 
 @borrowing
 def begin_store(p, s, t, at, row, out, indices, index):  # type: ignore[no-untyped-def]
-    """Issue of a store in cycle ``t``, with arguments as of :func:`begin_load`."""
+    """A store that starts in cycle ``t``, with arguments as of :func:`begin_load`."""
     s.store_command, s.store_start, s.store_done = at, out[_ADDRESS], 0
     s.store_bytes, s.store_stride, s.store_rows = row[_BYTES], row[_STRIDE], out[_M]
     if out[_JOINED]:
@@ -225,7 +227,7 @@ def _plan(p, s, indices):  # type: ignore[no-untyped-def]
             s.store_rows -= 1
             if s.store_rows == 0:
                 s.ends[b] = s.store_command
-                s.reader_idle = s.read_from
+                s.reader_idle = s.read_from + p.unit_report
                 s.store_command = -1
             elif s.store_index < 0:
                 s.store_start += s.store_stride
@@ -244,8 +246,8 @@ def _arrive(p, s, dram, indices, finish):  # type: ignore[no-untyped-def]
     s.arrived += 1
     s.store_next = until = FOREVER
     if s.ends[b] >= 0:
-        finish[STORE, s.ends[b]] = end
-        until = end + 1
+        finish[STORE, s.ends[b]] = end + p.unit_report
+        until = end + p.unit_report + 1
     reading = s.store_command >= 0
     _plan(p, s, indices)
     return min(until, s.reader_idle) if reading else until

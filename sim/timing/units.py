@@ -85,7 +85,7 @@ _WORD_ENTRIES, _BYTE_ENTRIES = WORD_TABLE_ENTRIES, BYTE_TABLE_ENTRIES
 
 @borrowing
 def matrix_times(p, t, m, n, k, flags, apart, stream_free):  # type: ignore[no-untyped-def]
-    """(preload_free, release of B, e, finish) of a command issued in cycle ``t``."""
+    """(preload_free, release of B, e, finish) of a command that starts in cycle ``t``."""
     stationary, reuse = flags >> _OUTPUT_STATIONARY & 1, flags >> _REUSE & 1
     tiles, slot, last, load = _matrix_shape(
         p.dim, p.preload, p.matrix_rmw, m, n, k, stationary, flags >> _A_TRANSPOSED & 1,
@@ -125,7 +125,7 @@ def _vector_reads(p, op, flags, m, n, apart):  # type: ignore[no-untyped-def]
 
 @borrowing
 def vector_finish(p, t, op, flags, m, n, apart):  # type: ignore[no-untyped-def]
-    """Finish of a vector command issued in cycle ``t``."""
+    """Finish of a vector command that starts in cycle ``t``."""
     reads = _vector_reads(p, op, flags, m, n, apart)
     last = t + p.vector_first + reads - 1
     exp = op == _SOFTMAX_EXP
@@ -146,7 +146,7 @@ def vector_finish(p, t, op, flags, m, n, apart):  # type: ignore[no-untyped-def]
 
 @borrowing
 def select_finish(p, t, op, flags, m, n):  # type: ignore[no-untyped-def]
-    """Finish of a select command issued in cycle ``t``."""
+    """Finish of a select command that starts in cycle ``t``."""
     groups = (n + p.dim - 1) // p.dim
     wide = 2 if flags >> _SELECT_WIDE & 1 else 1
     after = p.select_write

@@ -168,6 +168,7 @@ class Reference:
         burst_number, beat_of_burst = 0, 0
         filled, send_ends, sending, unanswered = deque(), {}, None, 0
         preload_free = stream_free = 0
+        idle_seen = {LOAD: 0, STORE: 0}  # first cycles in which issue sees generator and reader idle
         stopped, t, cycles = False, -1, None
 
         def traffic(purpose: str, beats: int) -> None:
@@ -196,10 +197,10 @@ class Reference:
                     continue
                 i, targets = units[u][0]
                 command = commands[i]
-                ready = {
-                    LOAD: not generator and len(flying[LOAD]) < c.load_commands,
-                    STORE: not reader and len(flying[STORE]) < x.store_commands,
-                    MATRIX: t >= preload_free - 1 and len(flying[MATRIX]) < x.matrix_commands,
+                ready = {  # what a unit says is seen some cycles later
+                    LOAD: not generator and t >= idle_seen[LOAD] and len(flying[LOAD]) < c.load_commands,
+                    STORE: not reader and t >= idle_seen[STORE] and len(flying[STORE]) < x.store_commands,
+                    MATRIX: t >= preload_free - 1 + x.unit_report and len(flying[MATRIX]) < x.matrix_commands,
                     VECTOR: not flying[VECTOR], SELECT: not flying[SELECT],
                 }[u]
                 if command["nothing"] or command["long"] or command.get("alone"):
@@ -224,23 +225,25 @@ class Reference:
                     continue
                 granted += new.values()
                 command["hold"] = new
+                start, later = t + x.unit_start, x.unit_report
                 if u == LOAD and MoveFlag.ZERO in command["has"]:
                     writes_left[i] = command["m"] * len(range(0, command["bytes"], c.bus_bytes))
-                    writes.extend([(t + x.load_fill, i)] * writes_left[i])
+                    writes.extend([(start + x.load_fill, i)] * writes_left[i])
                 elif u == LOAD:
                     bursts = self.load_bursts(i)
                     writes_left[i] = sum(tag[2] for _, burst in bursts for _, tag in burst)
                     after.append(lambda bursts=bursts: generator.extend(bursts))
-                    generator_from = t + x.load_first + command["pause"]
+                    generator_from = start + x.load_first + command["pause"]
                 elif u == STORE:
                     after.append(lambda i=i: reader.extend(self.store_bursts(i)))
-                    reader_from, reader_hold = t + x.store_first + command["pause"], new[1]
+                    reader_from, reader_hold = start + x.store_first + command["pause"], new[1]
                 elif u == MATRIX:
-                    preload_free, b_free, stream_free, f = self.times.matrix(c, x, t, command, stream_free)
-                    new[2][2], new[3][2], new[4][2] = stream_free, b_free, f + 1
+                    preload_free, b_free, stream_free, f = self.times.matrix(c, x, start, command, stream_free)
+                    f += later
+                    new[2][2], new[3][2], new[4][2] = stream_free + later, b_free + later, f + 1
                     done_at.setdefault(f, []).append(i)
                 else:
-                    f = (self.times.vector if u == VECTOR else self.times.select)(c, x, t, command)
+                    f = (self.times.vector if u == VECTOR else self.times.select)(c, x, start, command) + later
                     for hold in new.values():
                         hold[2] = f + 1
                     done_at.setdefault(f, []).append(i)
@@ -276,6 +279,7 @@ class Reference:
                 dram.arrive(t, "read", burst[0][0], [tag for _, tag in burst])
                 traffic("load", len(burst))
                 after.append(generator.popleft)
+                idle_seen[LOAD] = t + 1 + x.unit_report
                 after.append(lambda burst=burst: up(1, len(burst)))
 
             # --- store: reader, sender
@@ -302,11 +306,12 @@ class Reference:
                     entry = (i, piece, final, t, burst_number)
                     after.append(lambda entry=entry: filled.append(entry))
                     after.append(reader.popleft)
+                    idle_seen[STORE] = t + 1 + x.unit_report
                     burst_number, beat_of_burst = burst_number + 1, 0
                     if not final:
                         reader_from = t + reader[1][0]
                     if final:
-                        reader_hold[2] = t + 1
+                        reader_hold[2] = t + 1 + x.unit_report
 
             # --- what the DRAM presents
             arrived = 0
@@ -322,7 +327,7 @@ class Reference:
                     i, final = event
                     unanswered -= 1
                     if final:
-                        done_at.setdefault(t, []).append(i)
+                        done_at.setdefault(t + x.unit_report, []).append(i)
 
             # --- one chunk is written
             if writes and writes[0][0] <= t:
@@ -331,8 +336,8 @@ class Reference:
                 moved[LOAD] |= MoveFlag.ZERO in commands[i]["has"]
                 writes_left[i] -= 1
                 if writes_left[i] == 0:
-                    done_at.setdefault(t, []).append(i)
-                    commands[i]["hold"][0][2] = t + 1
+                    done_at.setdefault(t + x.unit_report, []).append(i)
+                    commands[i]["hold"][0][2] = t + x.unit_report + 1
 
             # --- finishes of this cycle are visible in the next
             for i in done_at.pop(t, []):
