@@ -22,6 +22,7 @@ from gemmule.hw.command.loops import RepeatControl
 from gemmule.hw.command.meaning import Meaning, meaning_layout
 from gemmule.hw.command.spans import Spans, spans_layout
 from gemmule.hw.interfaces import LENGTH_BITS, matrix_layout, move_layout, select_layout, vector_layout
+from gemmule.hw.queue import HeadQueue, Queue
 from gemmule.isa import COMMAND_BYTES, CONTROL, HEADER, MAX_WAIT, NUM_BASES, NUM_LENGTHS, SOp, Unit
 from gemmule.resolve import FAULTS
 from gemmule.timing import Timing
@@ -39,16 +40,21 @@ SIZES = "rows", "columns", "depth"
 Fields = Mapping[str, tuple[ShapeLike, ValueLike]]
 """Registers of a stage by name: shape, and what they are loaded with."""
 
+def layout_of(fields: Fields) -> data.StructLayout:
+    """Registers of these shapes."""
+    return data.StructLayout({name: shape for name, (shape, _) in fields.items()})
+
+
 _fault = {name: code for code, name in enumerate(FAULTS)}
 
 
 class Resolve(wiring.Component):
-    """Equal to ``gemmule.resolve.resolve_row``, in stages with a register behind each.
+    """Equal to ``gemmule.resolve.resolve_row``, in stages with a register behind each, a queue of two behind the last.
 
     Word │ registers looked up │ lengths, meaning, address │ products │ sums │ banks, fault. A command moves on
     whenever there is room before it, so that gaps close. Latency: the number of stages; throughput: one a cycle.
-    Backpressure: ``take`` stays low once every stage is full and the last one does not leave, and after ``clear``
-    until the registers of the launch are set.
+    Backpressure: ``take`` stays low once every stage and the queue are full, and after ``clear`` until the registers of
+    the launch are set.
 
     A control command stays in the first stage for what it does (:class:`gemmule.hw.command.execute.Execute`), goes
     through the others like one of length zero, and leaves. After one that is refused nothing is taken.
@@ -69,11 +75,11 @@ class Resolve(wiring.Component):
     repeat: Out(RepeatControl)
         To fetch.
     leave: In(1)
-        The command in the last stage is gone after this cycle.
+        The oldest command is gone after this cycle.
     clear: In(1)
         Drop all.
     full: Out(1)
-        There is a command in the last stage, of which all below is told.
+        There is a command in the queue; of the oldest one all below is told.
     fault, unit, zero: Out
         Fault code (0: none), unit number, length zero.
     goes: Out(units + 1)
@@ -118,14 +124,15 @@ class Resolve(wiring.Component):
         stages = Timing.of(self.config).resolve
         assert stages == 6, "as many as there are calls of stage() below"
         assert Timing.of(self.config).registers == NUM_BASES + 1, "as long as the launch's registers take"
-        occupied = Signal(stages)
+        occupied = Signal(stages - 1)
         moves = Signal(stages)  # stage i takes what is before it
+        room = Signal()  # in the queue behind the last stage: a register
         m.submodules.execute = execute = Execute(config=self.config)
-        self._move(m, execute, occupied, moves)
+        self._move(m, execute, occupied, moves, room)
 
         def stage(i: int, fields: Fields) -> data.View:
             """The registers behind stage ``i``, loaded with what they are given."""
-            held = Signal(data.StructLayout({name: shape for name, (shape, _) in fields.items()}), name=f"stage{i}")
+            held = Signal(layout_of(fields), name=f"stage{i}")
             with m.If(moves[i - 1]):
                 m.d.sync += (held[name].eq(value) for name, (_, value) in fields.items())
             return held
@@ -135,23 +142,32 @@ class Resolve(wiring.Component):
         reached = stage(3, self._mean(m, found))
         spread = stage(4, self._multiply(m, reached))
         summed = stage(5, self._sum(m, spread))
-        done = stage(6, self._judge(m, summed))
-        self._tell(m, done)
+        # The last stage is a queue of two: whether a command leaves is known late, and so the stages need not know it.
+        judged = self._judge(m, summed)
+        goes = {"goes": judged.pop("goes")}  # what dispatch decides by: its head is a register
+        m.submodules.done = done = Queue(shape=layout_of(judged), depth=2)
+        m.submodules.going = going = HeadQueue(shape=layout_of(goes), depth=2)
+        for queue, fields in ((done, judged), (going, goes)):
+            m.d.comb += [
+                *(queue.push_data[name].eq(value) for name, (_, value) in fields.items()),
+                queue.push.eq(moves[-1]), queue.pop.eq(self.leave), queue.clear.eq(self.clear)]
+        m.d.comb += [room.eq(done.room), self.full.eq(going.valid), self.goes.eq(going.head.goes)]
+        self._tell(m, done.head)
         return m
 
-    def _move(self, m: Module, execute: Execute, occupied: Signal, moves: Signal) -> None:
+    def _move(self, m: Module, execute: Execute, occupied: Signal, moves: Signal, room: Value) -> None:
         """Which stages take what is before them, and which hold a command then."""
         comes = Signal(len(moves))  # stage i may take what is before it
         m.d.comb += comes.eq(Cat(
-            self.valid & execute.ready & ~execute.refusal.any(), occupied[0] & ~execute.held, occupied[1:-1]))
-        room = self.leave
-        for i in reversed(range(len(moves))):
+            self.valid & execute.ready & ~execute.refusal.any(), occupied[0] & ~execute.held, occupied[1:]))
+        m.d.comb += moves[-1].eq(room & comes[-1])
+        for i in reversed(range(len(occupied))):
             room = ~occupied[i] | room
             m.d.comb += moves[i].eq(room & comes[i])
             with m.If(room):
                 m.d.sync += occupied[i].eq(comes[i])
             room = room & ~execute.held if i == 1 else room
-        m.d.comb += [self.take.eq(moves[0]), self.full.eq(occupied[-1])]
+        m.d.comb += self.take.eq(moves[0])
         with m.If(self.clear):
             m.d.sync += occupied.eq(0)
 
@@ -288,7 +304,7 @@ class Resolve(wiring.Component):
         """The command as its unit sees it."""
         header, move, matrix, vector, select = fields_of(done.word)
         m.d.comb += [
-            self.fault.eq(done.fault), self.goes.eq(done.goes), self.claims.eq(done.claims),
+            self.fault.eq(done.fault), self.claims.eq(done.claims),
             self.unit.eq(header.unit), self.zero.eq(done.zero),
             *(self.waits[i].eq(header[f"wait_{unit.label}"]) for i, unit in enumerate(WAIT_UNITS)),
             self.move.flags.eq(header.flags), self.move.address.eq(done.address), self.move.rows.eq(done.rows),

@@ -36,8 +36,8 @@ class StoreReader(wiring.Component):
 
     Latency: first beat one cycle after ``start``, INDEXED ``INDEX_CYCLES`` later; of a beat taken in x the memory is
     read in x + 1, and it is written to its buffer in x + 3. Throughput: one beat a cycle, INDEXED rows follow in
-    ``INDEX_CYCLES``; the two buffers alternate, and a burst waits for its buffer before its first beat. The last beat of an
-    unaligned row may hold only bytes that were read before; it takes its cycle all the same.
+    ``INDEX_CYCLES``; the two buffers alternate, and a burst waits for its buffer before its first beat. The last beat
+    of an unaligned row may hold only bytes that were read before; it takes its cycle all the same.
 
     Parameters
     ----------

@@ -157,11 +157,12 @@ def _fetch(run, leaves):  # type: ignore[no-untyped-def]
     t, sent = clock.t, clock.sent
     if not leaves and t < clock.wake:
         return False
-    changed, ahead = step_front(
-        p, f, run.dram, t, run.program, run.table, run.stream, run.ready, f.taken - sent < p.resolve or leaves)
+    room = f.taken - sent <= p.resolve  # one more than there are stages: the last one is a queue of two
+    changed, ahead = step_front(p, f, run.dram, t, run.program, run.table, run.stream, run.ready, room)
     if ahead:  # its read request goes before a load's
         run.mover.load_next = max(run.mover.load_next, t + 1)
-    clock.wake = next_front(p, f, t, run.program, changed, f.taken - sent - leaves < p.resolve)
+    later = f.taken - sent - leaves <= p.resolve
+    clock.wake = next_front(p, f, t, run.program, changed or later and not room, later)
     return changed
 
 
@@ -243,7 +244,8 @@ def _finish(run):  # type: ignore[no-untyped-def]
     for u in range(UNITS):
         spent[u, EMPTY] += cycles - t
     for now in range(t, cycles):  # resolve and fetch fill up behind a fault
-        step_front(p, f, run.dram, now, run.program, run.table, run.stream, run.ready, f.taken - clock.sent < p.resolve)
+        room = f.taken - clock.sent <= p.resolve
+        step_front(p, f, run.dram, now, run.program, run.table, run.stream, run.ready, room)
     for u, busy in ((LOAD, mover.load_beats + mover.fills), (STORE, mover.store_beats)):
         spent[u, DRAM_BOUND] = spent[u, BUSY] - busy
         spent[u, BUSY] = busy

@@ -112,8 +112,8 @@ def _repeat(p, f, table, stream):  # type: ignore[no-untyped-def]
 def step_front(p, f, dram, t, program, table, stream, ready, room):  # type: ignore[no-untyped-def]
     """Cycle ``t`` of fetch, of the take, and of a REPEAT's effect; (something changed, commands requested).
 
-    ``ready[d]`` is set to the cycle from which on command d of the stream may leave resolve; ``room``: there is, or
-    will be after this cycle, a free stage.
+    ``ready[d]`` is set to the cycle from which on command d of the stream may leave resolve; ``room``: there is a
+    free stage.
     """
     if f.pending >= 0 and t >= f.effect:
         _repeat(p, f, table, stream)

@@ -148,7 +148,8 @@ def play(items: list[Item], rng: random.Random, *, feed: float, drain: float, st
     async def bench(ctx) -> None:
         await launch_registers(ctx, dut, dut.length, LENGTHS.tolist())
         ctx.set(dut.length, rng.getrandbits(16))
-        stages: list[int | None] = [None] * STAGES
+        stages: list[int | None] = [None] * (STAGES - 1)
+        judged: list[int] = []  # the queue of two behind them
         age, refused, quiet, t = 0, False, 0, 0
         queues: list[list[int]] = [[] for _ in UNITS]
         dispatched, total = [0] * 5, 0
@@ -181,7 +182,7 @@ def play(items: list[Item], rng: random.Random, *, feed: float, drain: float, st
             ctx.set(dut.command_place, places[taken] if taken < len(items) else 9999)
             ctx.set(dut.repeat.standing, waits)
             # Stages, the last one first: who moves on?
-            last = stages[-1]
+            last = judged[0] if judged else None
             fault = 0
             if last is not None:
                 fault = FAULTS.index("illegal") if total == most else items[last].fault
@@ -189,8 +190,8 @@ def play(items: list[Item], rng: random.Random, *, feed: float, drain: float, st
                 items[last].control or len(queues[items[last].command.unit]) < CONFIG.unit_queue)
             first = None if stages[0] is None else items[stages[0]]
             held = first is not None and first.control and age < STAY
-            room, moves = leaves, [False] * STAGES  # moves[i]: what is in stage i goes on
-            for i in reversed(range(STAGES)):
+            room, moves = len(judged) < 2, [False] * len(stages)  # moves[i]: what is in stage i goes on
+            for i in reversed(range(len(stages))):
                 moves[i] = stages[i] is not None and room and not (i == 0 and held)
                 room = stages[i] is None or moves[i]
             take = valid and room and not refused
@@ -198,7 +199,7 @@ def play(items: list[Item], rng: random.Random, *, feed: float, drain: float, st
             assert ctx.get(dut.fault) == fault, t
             assert ctx.get(dut.total) == total
             assert list(ctx.get(dut.dispatched)) == dispatched
-            oldest = next((stage for stage in reversed(stages) if stage is not None), None)
+            oldest = next((stage for stage in (*judged, *reversed(stages)) if stage is not None), None)
             assert ctx.get(dut.empty) == (oldest is None)
             assert ctx.get(dut.place) == (9999 if oldest is None and taken == len(items)
                                           else places[taken if oldest is None else oldest])
@@ -222,8 +223,11 @@ def play(items: list[Item], rng: random.Random, *, feed: float, drain: float, st
                 if not items[last].control:
                     queues[items[last].command.unit].append(last)
                     dispatched[items[last].command.unit] += 1
+                judged.pop(0)
+            if moves[-1]:
+                judged.append(stages[-1])
                 stages[-1] = None
-            for i in reversed(range(STAGES - 1)):
+            for i in reversed(range(len(stages) - 1)):
                 if moves[i]:
                     stages[i + 1], stages[i] = stages[i], None
             if first is not None and first.control and age == STAY - 1 and first.fault:

@@ -127,7 +127,7 @@ def test_random(seed: int, feed: float, drain: float) -> None:
             unit = None if head is None else int(resolved[head][OUT["unit"]])
             push = unit is not None and len(queues[unit]) < CONFIG.unit_queue
             full += unit is not None and not push
-            take = valid and (len(inside) < STAGES or push)
+            take = valid and len(inside) <= STAGES  # the last stage is a queue of two
             assert ctx.get(dut.command_take) == take, t
             assert ctx.get(dut.push) == push, t
             for u in range(5):
@@ -193,7 +193,7 @@ def test_fault_blocks_until_clear(code: str, command: Command) -> None:
             for t in range(2, STAGES + 6):  # the first command was taken in cycle 0
                 registers(ctx, dut)
                 assert ctx.get(dut.fault) == (FAULTS.index(code) if t > STAGES else 0), t
-                assert ctx.get(dut.command_take) == (t <= STAGES), t
+                assert ctx.get(dut.command_take) == (t <= STAGES + 1), t
                 assert ctx.get(dut.total) == (t > STAGES)
                 await ctx.tick()
             ctx.set(dut.command_valid, 0)
@@ -215,7 +215,7 @@ def test_stop_holds_commands_back() -> None:
         registers(ctx, dut)
         for t in range(STAGES + 3):
             registers(ctx, dut)
-            assert (ctx.get(dut.valid), ctx.get(dut.command_take)) == (0, t < STAGES)
+            assert (ctx.get(dut.valid), ctx.get(dut.command_take)) == (0, t <= STAGES)
             await ctx.tick()
         ctx.set(dut.stop, 0)
         await ctx.tick()

@@ -261,7 +261,7 @@ class Reference:
                     entry = (head, {w: dispatched[w] - d + 1 for w, d in enumerate(waits) if d})
                     after.append(lambda u=u, entry=entry: units[u].append(entry))
                     after.append(lambda u=u: dispatched.__setitem__(u, dispatched[u] + 1))
-            take, drop, effect = t >= x.registers and front.wants(pushed), front.drops(), front.effect()
+            take, drop, effect = t >= x.registers and front.wants(), front.drops(), front.effect()
 
             # --- read requests: fetch before load
             fetched = front.burst() if t >= x.fetch_start else range(0)

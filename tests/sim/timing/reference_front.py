@@ -77,7 +77,9 @@ class Front:
         self.anchored: Body | None = None
         self.dropping = 0
         self.stopped = False  # a control command was not fine
-        self.stages: list[int | None] = [None] * timing.resolve
+        assert timing.resolve > 1, "a stage before the queue"
+        self.stages: list[int | None] = [None] * (timing.resolve - 1)
+        self.queue: list[int] = []  # behind them; its room is a register
         self.age = 0  # of the command in the first stage
         self.taken = 0
         self.seen: Counter[str] = Counter()
@@ -94,11 +96,11 @@ class Front:
 
     def head(self) -> int | None:
         """The command that may leave resolve, or shows its fault."""
-        return self.stages[-1] if len(self.stages) > 1 or self._may_leave_first() else None
+        return self.queue[0] if self.queue else None
 
-    def wants(self, pushed: bool) -> bool:
+    def wants(self) -> bool:
         """Whether a command is taken into resolve."""
-        moves = pushed or None in self.stages[1:]
+        moves = len(self.queue) < 2 or None in self.stages[1:]
         room = self.stages[0] is None or (self._may_leave_first() and moves)
         return room and not self.dropping and not self.stopped and self.read < self.arrived and self.takes.left > 0
 
@@ -127,7 +129,8 @@ class Front:
     @property
     def finished(self) -> bool:
         """Everything is taken, nothing is left to drop, resolve is empty."""
-        return not (self.takes.left or self.takes.bodies or self.dropping or any(d is not None for d in self.stages))
+        return not (self.takes.left or self.takes.bodies or self.dropping or self.queue or
+                    any(d is not None for d in self.stages))
 
     # updates at the end of a cycle
 
@@ -159,7 +162,7 @@ class Front:
         assert self.window[self.read] == self.takes.place
         self.seen["drop"] += 1
         self.seen["drop in a kept body"] += self.anchored is not None
-        self.seen["drop while resolve is full"] += None not in self.stages
+        self.seen["drop while resolve is full"] += None not in self.stages and len(self.queue) == 2
         self.dropping -= 1
         self.read += 1
         self.takes.place, self.takes.left = self.takes.place + 1, self.takes.left - 1
@@ -203,7 +206,11 @@ class Front:
         stages = self.stages
         leaves, held = self._may_leave_first(), stages[0]
         self.seen["held while there is room ahead"] += held is not None and not leaves and None in stages
+        room = len(self.queue) < 2
         if pushed:
+            self.queue.pop(0)
+        if room and stages[-1] is not None and (len(stages) > 1 or leaves):
+            self.queue.append(stages[-1])
             stages[-1] = None
         for n in reversed(range(1, len(stages))):
             if stages[n] is None and (n > 1 or leaves):
