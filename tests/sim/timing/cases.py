@@ -180,14 +180,14 @@ class Draw:
 def random_timing(rng: random.Random, config: Config) -> Timing:
     """Every constant moved, so that two that are mixed up cannot agree by chance."""
     changes = {name: rng.randint(1, 5) for name in (
-        "fetch_start", "control", "done", "load_first", "load_write", "load_zero", "load_fill",
+        "fetch_start", "resolve", "control", "done", "load_first", "load_write", "load_zero", "load_fill",
         "store_first", "store_send", "store_zero", "matrix_first", "matrix_zero", "matrix_rmw", "vector_first",
         "vector_zero", "matrix_commands", "store_commands", "select_first", "select_zero", "vector_mean",
         "vector_rescale")}
     changes |= {name: rng.randint(3, 12) for name in (
         "vector_write", "vector_stat", "select_write", "select_pack", "select_result", "index_cycles")}
     changes |= {name: rng.randint(2, 40) for name in ("norm_serial", "softmax_serial")}
-    changes["resolve"] = rng.randint(2, 6)
+    changes["resolve"] += 1  # a stage before the queue
     changes["registers"] = rng.randint(1, 120)
     return replace(Timing.of(config), **changes)
 
