@@ -34,10 +34,10 @@ def saturated(value: Value) -> Value:
 class StoreReader(wiring.Component):
     """Reads one chunk a beat and turns it to its place in the beats of its DRAM row.
 
-    Latency: first beat one cycle after ``start``, INDEXED ``INDEX_CYCLES`` later; of a beat taken in x the memory is
-    read in x + 1, and it is written to its buffer in x + 3. Throughput: one beat a cycle, INDEXED rows follow in
-    ``INDEX_CYCLES``; the two buffers alternate, and a burst waits for its buffer before its first beat. The last beat of an
-    unaligned row may hold only bytes that were read before; it takes its cycle all the same.
+    Latency: first beat one cycle after ``start``, INDEXED ``INDEX_CYCLES`` later. A beat taken in x reads the memory in
+    x + 1 and is written to its buffer in x + 3. Throughput: one beat a cycle, INDEXED rows follow in
+    ``INDEX_CYCLES``; the two buffers alternate, and a burst waits for its buffer before its first beat. The last beat
+    of an unaligned row may hold only bytes that were read before; it takes its cycle all the same.
 
     Parameters
     ----------
@@ -120,7 +120,8 @@ class StoreReader(wiring.Component):
         facts = data.StructLayout({
             "arrives": 1, "number": self.write_beat.shape(), "chunk": walker.chunk.shape(),
             "place": bursts.first_byte.shape(), "from_lanes": 1, "from_words": 1})
-        asked, come = Signal(facts), Signal(facts)
+        asked = Signal(facts)
+        come = Signal(facts)
         m.d.sync += [
             self.spm.en.eq(needs & ~accumulator), self.acc.en.eq(needs & accumulator),
             self.spm.row.eq(walker.row), self.acc.row.eq(walker.row),
