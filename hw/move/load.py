@@ -23,12 +23,12 @@ LATENCIES = {"load_first": 1, "load_write": 2, "load_fill": 2, "index_cycles": I
 class Load(wiring.Component):
     """Load unit: a request generator, an aligner of beats and a writer that walks the command again.
 
-    Latency: the first request is valid ``load_first`` cycles after issue; a chunk is written
-    ``load_write`` cycles after the beat that completes it, or right after the chunk before; a ZERO
-    command writes from ``load_fill`` cycles after issue on; rows of an INDEXED command follow each other's
-    last request in ``index_cycles``. Throughput: one request, one beat and one
-    write a cycle; the next command's requests follow the last one's at once, up to ``load_commands``
-    commands overlap. No backpressure on beats: a command's ports are held from issue to finish.
+    Latency: the first request is valid ``load_first`` cycles after the start; a chunk is written ``load_write`` cycles
+    after the beat that completes it (which waits one of them in a register), or right after the chunk before; a ZERO
+    command writes from ``load_fill`` cycles after the start on; rows of an INDEXED command follow each other's last
+    request in ``index_cycles``. Throughput: one request, one beat and one write a cycle; the next command's requests
+    follow the last one's at once, up to ``load_commands`` commands overlap. No backpressure on beats: a command's
+    ports are held from issue to finish.
 
     Parameters
     ----------

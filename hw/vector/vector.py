@@ -34,9 +34,9 @@ LATENCIES = {
 class Vector(wiring.Component):
     """Vector unit: sequencer, lanes, row statistics; one command at a time.
 
-    Latency and throughput: docs/timing.md, section Vector; reads run without gaps, every row is written
-    ``vector_write`` cycles (late results: ``vector_stat``, RESCALE: ``vector_rescale``) after its last read. No
-    backpressure.
+    Latency and throughput: docs/timing.md, section Vector; steps run without gaps, each reads a cycle later, and every
+    row is written ``vector_write`` cycles (late results: ``vector_stat``, RESCALE: ``vector_rescale``) after its last
+    step. No backpressure.
     Arithmetic: docs/numerics.md.
 
     Parameters
