@@ -97,7 +97,7 @@ def registers(bench: Bench, config: Config) -> None:
                 ~(reading & found), ~((reading | found) & bus.rvalid))
     shows = [(asked[2:] == where >> 2, register[:32]) for where, register, _ in mirror.values()]
     shown = reduce(or_, (bench.register(f"shown_{i}") for i in range(4)))
-    asks = [bench.before(reading & meant, f"meant_{i}") for i, (meant, _) in enumerate(shows)]
+    asks = [was_reading & bench.before(meant, f"meant_{i}") for i, (meant, _) in enumerate(shows)]
     was = [bench.before(register, f"register_{i}") for i, (_, register) in enumerate(shows)]
     bench.lemma("shown", "what is read stands in registers in parts", *(
         ~each | (shown == value) for each, value in zip(asks, was)))

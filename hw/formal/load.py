@@ -66,7 +66,8 @@ def _requests(bench: Bench, config: Config, cut: tuple[str, ...]) -> None:
     bench.lemma("beat", "it stands in a register for one cycle",
                 beat[:2] == bench.before(Cat(read.beat_valid, read.beat_last), "beat"))
     bench.lemma("bursts in flight", "the unit counts them; the place of one whose last beat stands there is kept too",
-                register("in_flight") == open_, bench.part("places").level == open_ + (beat[0] & beat[1]))
+                register("in_flight") == open_, open_ <= config.read_bursts,
+                bench.part("places").level == open_ + (beat[0] & beat[1]))
     bench.lemma("beats in flight", "and their beats", register("beats") == due, (due == 0) == (open_ == 0),
                 due >= open_)
     if cut:
