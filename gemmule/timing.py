@@ -72,7 +72,7 @@ class Timing:
     """What a unit says (ready, finish, release) to the cycle in which issue sees it."""
     load_first: int = 1
     """Start of a load to its first possible read request."""
-    load_write: int = 2
+    load_write: int = 3
     """R beat accepted to its scratchpad write."""
     load_zero: int = 2
     """Load of length zero: issue to earliest finish."""
@@ -96,14 +96,14 @@ class Timing:
     """End of stream e to the last accumulator write, weight-stationary (set from DIM by :meth:`of`)."""
     vector_first: int = 1
     """Start of a vector command to the first step of its reads."""
-    vector_write: int = 10
+    vector_write: int = 11
     """Last step of a row's reads to its result write."""
-    vector_stat: int = 13
+    vector_stat: int = 14
     """Last step of a row's reads to the cycle in which its statistic is in the context."""
     vector_zero: int = 2
     vector_mean: int = 4
     """What the statistics of LayerNorm take longer than those of RMSNorm."""
-    vector_rescale: int = 6
+    vector_rescale: int = 7
     """Last step of a row's reads to its write into the accumulator (RESCALE)."""
     norm_serial: int = 36
     """Square root and reciprocal of one norm row in a serial divider."""
@@ -131,4 +131,4 @@ class Timing:
 
     @staticmethod
     def of(config: Config) -> Timing:
-        return Timing(matrix_drain=2 * config.dim + 2)
+        return Timing(matrix_drain=2 * config.dim + 3)

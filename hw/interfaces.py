@@ -148,7 +148,7 @@ def UnitControl(layout: data.StructLayout, streams: int) -> wiring.Signature:
     Members
     -------
     start: Out(1)
-        High in the issue cycle t, with ``command``; the unit latches both at the end of t.
+        High in the start cycle t, with ``command``; the unit latches both at the end of t.
     command: Out(layout)
         Resolved command at the head of the unit's queue (valid also before ``start``).
     ready: In(1)

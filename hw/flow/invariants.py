@@ -39,16 +39,19 @@ def _known(stage: int) -> Invariant:
 
 
 def _last(view: View) -> Bit:
-    fault = view[f"{_RESOLVE}.stage6"][_WORD_BITS + 1:][:FAULT_BITS]
-    return _of_stage(view, 6, view.equal(fault, 0))
+    word, occupied = view[f"{_RESOLVE}.stage6"], view[f"{_RESOLVE}.occupied"][5]
+    goes = word[_WORD_BITS + 1 + FAULT_BITS:][Unit.STORE]  # behind the bit of length zero and the fault
+    return view.if_(occupied, goes, then=_legal_store(view, word[_AT["flags"]:]))
 
 
 def _level(view: View) -> Bit:
-    """head + level = tail, and level <= 4, in a queue of four; what issue examines are as many, one the head."""
+    """head + level = tail, and level <= 4, in a queue of four, which has room below; what issue examines are as many,
+    one the head."""
     level, valid, behind = view[f"{_COMMANDS}.level"], view[f"{_QUEUE}.valid"], view[f"{_QUEUE}.behind.level"]
-    head, tail = (view[f"{_COMMANDS}.{name}"] for name in ("read__addr", "write__addr"))
-    return view.some(*(view.both(view.equal(level, count), view.equal(valid, int(count != 0)),
-                                 view.equal(behind, max(0, count - 1)), view.equal(head, first),
+    head, tail, room = (view[f"{_COMMANDS}.{name}"] for name in ("read__addr", "write__addr", "room"))
+    return view.some(*(view.both(view.equal(level, count), view.equal(room, int(count < 4)),
+                                 view.equal(valid, int(count != 0)), view.equal(behind, max(0, count - 1)),
+                                 view.equal(head, first),
                                  view.equal(tail, (first + count) % 4)) for count in range(5) for first in range(4)))
 
 

@@ -40,6 +40,8 @@ def control(bench: Bench, config: Config) -> None:
     def before(value: object, name: str) -> Signal:
         return bench.before(value, name)
 
+    bench.lemma("faulted", "a register of its own tells that there is a code",
+                bench.register("faulted") == (dut.code != 0))
     bench.lemma("pending", "a request waits for fetch, or the launch runs: not both", pending == requested,
                 ~(pending & dut.running), ~pending | (dut.code == 0) | (dut.code == HUNG))
     bench.always("start", "each accepted request starts one launch, when fetch is idle, and none is lost; nothing else "

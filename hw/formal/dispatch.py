@@ -8,7 +8,7 @@ from gemmule.config import Config
 from gemmule.hw.command.dispatch import UNIT_LAYOUTS, Dispatch
 from gemmule.hw.formal.bench import Bench
 from gemmule.hw.interfaces import COUNT_BITS
-from gemmule.isa import CONTROL
+from gemmule.isa import CONTROL, Unit
 from gemmule.timing import Timing
 
 __all__ = ["dispatch"]
@@ -39,6 +39,9 @@ def dispatch(bench: Bench, config: Config) -> None:
         m.d.sync += [inside.eq(0), watched.eq(0)]
     bench.assume("stages", f"resolve holds up to {stages} commands, and only what it holds comes to its end",
                  ~resolve.take | (inside - pushed < stages), ~resolve.full | (inside != 0))
+    bench.assume("goes", "a command without fault goes to its unit, one with a fault nowhere (tests of resolve)",
+                 ~resolve.full | (resolve.goes == Cat((resolve.unit == unit) & (resolve.fault == 0)
+                                                      for unit in (*Unit, CONTROL))))
     bench.assume("units", "issue pops only what is queued", *(
         ~dut.pop[u] | dut.valid[u] for u in range(len(queues))))
 
@@ -71,6 +74,7 @@ def dispatch(bench: Bench, config: Config) -> None:
         ~queue.push | (rest.level < config.unit_queue) for queue, rest in zip(queues, rests)))
     bench.lemma("levels", "a queue holds what was pushed and not popped", *(
         (rest.level == (count - gone)[:COUNT_BITS]) & (rest.level <= config.unit_queue)
+        & (rest.room == (rest.level < config.unit_queue))
         & (queue.valid == (rest.level != 0)) & (behind.level == Mux(queue.valid, rest.level - 1, 0))
         for queue, behind, rest, count, gone in zip(queues, behinds, rests, counts, popped)))
     bench.always("counts", "dispatched counts the commands pushed to each unit, total all of them",

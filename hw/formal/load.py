@@ -62,13 +62,17 @@ def _requests(bench: Bench, config: Config, cut: tuple[str, ...]) -> None:
     bench.assume("beats", "the memory answers what was requested, and every burst's last beat is marked",
                  ~read.beat_valid | (due != 0), ~returned | (open_ != 0), (rest == 0) == (left == 0), rest >= left)
 
-    bench.lemma("bursts in flight", "the unit counts them", register("in_flight") == open_,
-                bench.part("places").level == open_)
+    beat = register("beat")  # the bus's, a cycle later: whether there is one, and whether it ends its burst
+    bench.lemma("beat", "it stands in a register for one cycle",
+                beat[:2] == bench.before(Cat(read.beat_valid, read.beat_last), "beat"))
+    bench.lemma("bursts in flight", "the unit counts them; the place of one whose last beat stands there is kept too",
+                register("in_flight") == open_, open_ <= config.read_bursts,
+                bench.part("places").level == open_ + (beat[0] & beat[1]))
     bench.lemma("beats in flight", "and their beats", register("beats") == due, (due == 0) == (open_ == 0),
                 due >= open_)
     if cut:
         writer = bench.part("writer")
-        quiet = bench.before(register("alone") & (open_ == 0) & ~writer.busy & ~dut.control.start, "quiet")
+        quiet = bench.before(register("alone") & (open_ == 0) & ~beat[0] & ~writer.busy & ~dut.control.start, "quiet")
         bench.assume("quiet", "a writer without a beat to come stays idle until one comes (bounded: target load-whole)",
                      ~quiet | ~writer.busy | bench.before(open_, "open") != 0)
     waits = bench.before(read.req_valid & ~read.req_ready, "waits")
@@ -85,7 +89,7 @@ def _requests(bench: Bench, config: Config, cut: tuple[str, ...]) -> None:
     bench.always("in flight", "no more than read_bursts bursts are in flight, and a request is made only while fewer "
                               "than read_beats beats are", open_ <= config.read_bursts, due < config.read_beats + most)
     bench.always("places", "there is a place for what the aligner has to know of a burst",
-                 ~accepted | (bench.part("places").level < config.read_bursts))
+                 ~accepted | (bench.part("places").level < bench.part("places").depth))
     bench.always("whole", "every burst of the command is requested once, with its own address and length",
                  bursts.next == accepted, ~accepted | (read.req_addr == bursts.address)
                  & (read.req_len + 1 == bursts.beats))

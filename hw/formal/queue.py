@@ -37,8 +37,10 @@ def queue(bench: Bench, depth: int) -> None:
                 (head + q.level == tail) | (head + q.level == tail + depth))
     bench.lemma("watched entry", "it stands where it was written",
                 ~watched | (before < q.level) & (bench.word("memory", slot) == value))
-    bench.always("count", "level is what was pushed and not popped, at most the depth; valid tells that it is not 0",
-                 q.level <= depth, (pushed - popped)[:6] == q.level, q.valid == (q.level != 0))
+    bench.always("count", "level is what was pushed and not popped, at most the depth; valid tells that it is not 0, "
+                          "room that it is less than the depth",
+                 q.level <= depth, (pushed - popped)[:6] == q.level, q.valid == (q.level != 0),
+                 q.room == (q.level < depth))
     bench.always("order", "entries leave as they came, all of them, each once",
                  ~(watched & (before == 0)) | q.valid & (q.head == value))
     bench.cover("full", "it is full", q.level == depth)

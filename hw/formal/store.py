@@ -25,7 +25,7 @@ def store_reader(bench: Bench, config: Config) -> None:
                  ~stands | bursts.valid & (bench.before(offer, "offer") == offer),
                  ~bursts.valid | (bursts.beats != 0) & (bursts.beats <= config.burst_beats))
     filled, was_busy = bench.before(dut.fill, "fill"), bench.before(dut.busy, "busy")
-    bench.assume("buffers", "a buffer becomes busy in the cycle after its burst's last read, and never otherwise",
+    bench.assume("buffers", "a buffer becomes busy in the cycle after its burst's last beat, and never otherwise",
                  (dut.busy & ~was_busy & ~filled) == 0, (filled & ~dut.busy) == 0)
     turn, buffer, beat = Signal(), bench.register("buffer"), bench.register("beat")
     bench.assume("beat by beat", "the last beat of a burst is known as such (target bursts)",
@@ -36,17 +36,18 @@ def store_reader(bench: Bench, config: Config) -> None:
     bench.lemma("beat", "inside a burst its buffer is free, and the burst is offered",
                 (beat == 0) | bursts.valid & (beat < bursts.beats) & ~dut.busy.bit_select(buffer, 1) & stands,
                 bench.register("inside") == (beat != 0))
-    arrives, number = bench.register("arrives"), bench.register("number")
-    bench.lemma("last write", "a write comes two cycles after the beat's read", arrives == bench.before(
-        bursts.valid & ((beat != 0) | ~dut.busy.bit_select(buffer, 1)), "read"), ~arrives
-        | (number == bench.before(Cat(beat[:exact_log2(config.burst_beats)], buffer), "place"))
-        & ~was_busy.bit_select(number[-1], 1), dut.write_en == bench.before(arrives, "arrives"),
-        dut.write_beat == bench.before(number, "number"))
+    taken = Cat(bursts.valid & ((beat != 0) | ~dut.busy.bit_select(buffer, 1)),
+                beat[:exact_log2(config.burst_beats)], buffer)
+    asked, come = (bench.register(name)[:len(taken)] for name in ("asked", "come"))  # the facts that come first
+    busy_twice = bench.before(was_busy, "busy_twice")
+    bench.lemma("last write", "a write comes three cycles after its beat", asked == bench.before(taken, "taken"),
+                come == bench.before(asked, "asked"), Cat(dut.write_en, dut.write_beat) == bench.before(come, "come"),
+                ~asked[0] | ~was_busy.bit_select(asked[-1], 1), ~come[0] | ~busy_twice.bit_select(come[-1], 1))
     bench.always("in turn", "bursts fill the buffers in turn, only free ones",
                  (dut.fill == 0) | (dut.fill == Mux(turn, 2, 1)), (dut.fill & dut.busy) == 0)
-    bench.always("free before writing", "what is written goes to a buffer that was free two cycles before",
-                 ~dut.write_en | ~bench.before(was_busy, "busy_twice").bit_select(dut.write_beat[-1], 1))
-    bench.always("length", "a described burst has as many beats as were read for it",
+    bench.always("free before writing", "what is written goes to a buffer that was free three cycles before",
+                 ~dut.write_en | ~bench.before(busy_twice, "busy_thrice").bit_select(dut.write_beat[-1], 1))
+    bench.always("length", "a described burst has as many beats as were taken for it",
                  (dut.fill == 0) | (dut.burst.beats == beat + 1))
     bench.cover("two buffers", "a burst of three beats fills the second buffer while the first is busy",
                 dut.fill[1] & dut.busy[0] & (dut.burst.beats == 3))
@@ -57,16 +58,17 @@ def store_sender(bench: Bench, config: Config) -> None:
     m, dut = bench.m, bench.dut(Store(config=config, timing=Timing.of(config)), cut=("reader",))
     reader, axi, register = bench.part("reader"), dut.axi, bench.register
     low, bus, most = exact_log2(config.bus_bytes), config.bus_bytes, config.burst_beats
-    busy, full, sending = register("busy"), register("full"), register("sending")
+    busy, read, full, sending = register("busy"), register("read"), register("full"), register("sending")
     turn, was_busy = Signal(), bench.before(busy, "busy")
     earlier = bench.before(was_busy, "busy_twice")
+    earliest = bench.before(earlier, "busy_thrice")
     with m.If(reader.fill.any()):
         m.d.sync += turn.eq(~turn)
     offset = reader.burst.address[low:exact_log2(config.burst_bytes)]
-    bench.assume("reader", "bursts fill free buffers in turn, and writes go to a buffer that was free two cycles "
+    bench.assume("reader", "bursts fill free buffers in turn, and writes go to a buffer that was free three cycles "
                            "before (target store-reader)",
                  (reader.fill == 0) | (reader.fill == Mux(turn, 2, 1)), (reader.fill & busy) == 0,
-                 ~reader.write_en | ~earlier.bit_select(reader.write_beat[-1], 1))
+                 ~reader.write_en | ~earliest.bit_select(reader.write_beat[-1], 1))
     bench.assume("bursts", "a burst has 1 to burst_beats beats and ends at a boundary of burst_bytes (target bursts)",
                  (reader.fill == 0) | (reader.burst.beats != 0) & (offset + reader.burst.beats <= most)
                  & (reader.burst.address[:low] == 0))
@@ -89,13 +91,14 @@ def store_sender(bench: Bench, config: Config) -> None:
     places = [bench.fields(slot, reader.burst.shape(), "address") for slot in slots]
     slot_beats = Mux(send_slot, beats[1], beats[0])
     bench.lemma("buffers", "full ones are busy, and both are sent in the order in which they were filled",
-                (full & ~busy) == 0, (full & ~was_busy) == 0, ((busy == 3) | (busy == 0)) & (send_slot == turn)
+                (full & ~read) == 0, (read & ~busy) == 0, (read & ~was_busy) == 0, (full & ~earlier) == 0,
+                ((busy == 3) | (busy == 0)) & (send_slot == turn)
                 | (busy == Mux(send_slot, 2, 1)) & (send_slot != turn))
     bench.lemma("bursts in buffers", "they are as the reader brought them", *(
         ~busy[i] | (beats[i] != 0) & (places[i][low:exact_log2(config.burst_bytes)] + beats[i] <= most)
         & (places[i][:low] == 0) for i in range(2)))
     bench.lemma("sending", "what is sent is full; what has been sent of it",
-                ~sending | full.bit_select(send_slot, 1) & earlier.bit_select(send_slot, 1),
+                ~sending | full.bit_select(send_slot, 1) & earliest.bit_select(send_slot, 1),
                 sending | ~aw_done & ~w_done & (sent_beats == 0),
                 ~(aw_done & w_done), w_done | (sent_beats < slot_beats) | ~sending)
     bench.lemma("last beat", "after it no beat is sent", ~w_done | ((sent_beats == slot_beats)

@@ -24,6 +24,8 @@ __all__ = ["Matrix"]
 
 READ = 2
 """Cycles that an address and its data wait in registers at the unit's ports: the way to the banks is long."""
+LATE = READ + 1
+"""Unpacked weights wait in a register too, and so does A."""
 _FEATURES = {**OPERATIONS[Unit.MATRIX, 0].features, MatrixFlag.GROUP_SCALES: "int4"}  # scales need int4 weights
 
 
@@ -62,9 +64,9 @@ class Matrix(wiring.Component):
         if timing.matrix_first != 1 or timing.matrix_rmw < 2:
             raise ValueError("the matrix unit has matrix_first = 1 and matrix_rmw >= 2, "
                              f"not {timing.matrix_first} and {timing.matrix_rmw}")
-        if timing.matrix_drain != 2 * config.dim + READ:
+        if timing.matrix_drain != 2 * config.dim + LATE:
             raise ValueError(
-                f"matrix_drain must be 2 * dim + {READ} = {2 * config.dim + READ}, not {timing.matrix_drain}")
+                f"matrix_drain must be 2 * dim + {LATE} = {2 * config.dim + LATE}, not {timing.matrix_drain}")
         self.config, self.timing = config, timing
         super().__init__({
             "control": In(UnitControl(matrix_layout(config), 3)),
@@ -102,9 +104,10 @@ class Matrix(wiring.Component):
             control.ready.eq(loader.ready),
         ]
         # The ports, a register at each end; what goes with a read waits for its data.
-        a_data, b_data = Signal.like(self.a.data), Signal.like(self.b.data)
+        a_come, a_data, b_data = Signal.like(self.a.data), Signal.like(self.a.data), Signal.like(self.b.data)
         m.d.sync += [
-            self.a.en.eq(stream.a.en), self.a.row.eq(stream.a.row), a_data.eq(self.a.data),
+            self.a.en.eq(stream.a.en), self.a.row.eq(stream.a.row), a_come.eq(self.a.data),
+            a_data.eq(a_come),
             self.b.en.eq(Mux(outputs, stream.b.en, loader.b.en)),
             self.b.row.eq(Mux(outputs, stream.b.row, loader.b.row)), b_data.eq(self.b.data),
         ]
@@ -114,15 +117,15 @@ class Matrix(wiring.Component):
         # With the data: extend A to nine bits, unpack B.
         facts = Signal(data.StructLayout({"read": 1, "serial": 1, "unsigned": 1, "phase": range(dim)}))
         m.d.comb += facts.eq(delayed(
-            m, Cat(stream.a.en, stream.serial, stream.unsigned, stream.phase), READ + 1, name="facts_delay"))
+            m, Cat(stream.a.en, stream.serial, stream.unsigned, stream.phase), LATE + 1, name="facts_delay"))
         m.submodules.west = west = Edge(lanes=dim, width=A_BITS, serial=A_BITS)
         m.submodules.north = north = Edge(lanes=dim, width=8 * preload, serial=8)
         m.d.comb += [
             west.transpose.eq(facts.serial), west.load.eq(facts.read), west.index.eq(facts.phase),
             unpack.item.eq(item), unpack.data.eq(b_data),
-            north.row.eq(unpack.weights), north.transpose.eq(unpack.single), north.load.eq(1),
-            north.index.eq(facts.phase),
+            north.load.eq(1), north.index.eq(facts.phase),
         ]
+        m.d.sync += [north.row.eq(unpack.weights), north.transpose.eq(unpack.single)]
         for lane in range(dim):
             byte = a_data.word_select(lane, 8)
             m.d.comb += west.row[lane].eq(Cat(byte, byte[7] & ~facts.unsigned))
@@ -130,10 +133,10 @@ class Matrix(wiring.Component):
         # A cycle later: edges, and the bits that go with them; swaps one before.
         stairs = [i + i // preload for i in range(dim)]
         for name, bit, delays in (
-            ("swap", delayed(m, stream.swap, READ + 1, name="swap_delay"), range(dim)),
-            ("end", delayed(m, stream.end, READ + 2, name="end_delay"), range(dim)),
-            ("capture_row", delayed(m, unpack.capture_row, 1, name="row_delay"), stairs),
-            ("capture_column", delayed(m, unpack.capture_column, 1, name="column_delay"), stairs),
+            ("swap", delayed(m, stream.swap, LATE + 1, name="swap_delay"), range(dim)),
+            ("end", delayed(m, stream.end, LATE + 2, name="end_delay"), range(dim)),
+            ("capture_row", delayed(m, unpack.capture_row, 2, name="row_delay"), stairs),
+            ("capture_column", delayed(m, unpack.capture_column, 2, name="column_delay"), stairs),
         ):
             m.submodules[name] = steps = Stairs(delays=delays)
             m.d.comb += [steps.i.eq(bit), getattr(mesh, name).eq(steps.o)]
@@ -144,7 +147,7 @@ class Matrix(wiring.Component):
         # Results: lined up again 2 * dim + 1 cycles after A's data, read of C one cycle before.
         m.submodules.deskew = deskew = Skew(lanes=dim, shape=signed(SUM_BITS), reverse=True)
         m.d.comb += deskew.i.eq(mesh.sums)
-        reading = data.View(result_tag, delayed(m, stream.tag, 2 * dim + READ, name="tags"))
+        reading = data.View(result_tag, delayed(m, stream.tag, 2 * dim + LATE, name="tags"))
         writing = Signal(result_tag)
         m.d.sync += writing.eq(reading)
         m.d.comb += [

@@ -39,8 +39,8 @@ class Scratchpad(wiring.Component):
     """Banked row memory. Banks are contiguous row ranges; a bank is ``preload`` sub-banks,
     interleaved by the low bits of the row, so that ``preload`` aligned rows are read at once.
 
-    Latency: read data one cycle after ``en``; a write in x is seen by a read in x + 1, and what a read in x
-    sees of the bytes written in x is undefined (no legal program looks). Throughput: one read and one write per
+    Latency: read data one cycle after ``en``; a write waits in a register of its bank, so that one in x is seen by a read
+    in x + 2, and what a read in x or x + 1 sees of these bytes is undefined (no legal program looks). Throughput: one read and one write per
     bank and cycle. Claims keep two streams off one port, so requests are merged without arbitration.
 
     Parameters
@@ -103,9 +103,11 @@ class Scratchpad(wiring.Component):
                                 for hit, stream in zip(writing, writes.values()))
                 m.d.comb += [
                     read.en.eq(any_of(reading)), read.addr.eq(read_row[sub_bits:]),
+                    whole.word_select(s, width).eq(read.data),
+                ]
+                m.d.sync += [
                     write.en.eq(Mux(enable, mask, 0)), write.addr.eq(write_row[sub_bits:]),
                     write.data.eq(one_of(writing, [stream.data for stream in writes.values()])),
-                    whole.word_select(s, width).eq(read.data),
                 ]
             single = whole
             if sub_bits:

@@ -17,18 +17,18 @@ from gemmule.timing import Timing
 
 __all__ = ["Load"]
 
-LATENCIES = {"load_first": 1, "load_write": 2, "load_fill": 2, "index_cycles": INDEX_CYCLES}
+LATENCIES = {"load_first": 1, "load_write": 3, "load_fill": 2, "index_cycles": INDEX_CYCLES}
 
 
 class Load(wiring.Component):
     """Load unit: a request generator, an aligner of beats and a writer that walks the command again.
 
-    Latency: the first request is valid ``load_first`` cycles after issue; a chunk is written
-    ``load_write`` cycles after the beat that completes it, or right after the chunk before; a ZERO
-    command writes from ``load_fill`` cycles after issue on; rows of an INDEXED command follow each other's
-    last request in ``index_cycles``. Throughput: one request, one beat and one
-    write a cycle; the next command's requests follow the last one's at once, up to ``load_commands``
-    commands overlap. No backpressure on beats: a command's ports are held from issue to finish.
+    Latency: the first request is valid ``load_first`` cycles after the start; a chunk is written ``load_write`` cycles
+    after the beat that completes it (which waits one of them in a register), or right after the chunk before; a ZERO
+    command writes from ``load_fill`` cycles after the start on; rows of an INDEXED command follow each other's last
+    request in ``index_cycles``. Throughput: one request, one beat and one write a cycle; the next command's requests
+    follow the last one's at once, up to ``load_commands`` commands overlap. No backpressure on beats: a command's
+    ports are held from issue to finish.
 
     Parameters
     ----------
@@ -83,8 +83,9 @@ class Load(wiring.Component):
         alone = Signal()  # a ZERO or BROADCAST command is in flight
         in_flight = Signal(range(config.read_bursts + 1))
         beats = Signal(range(config.read_beats + config.burst_beats))  # of these that are to come
-        # The bus's beat, a cycle later: from there to the memories is a long way.
+        # The bus's beat a cycle later, and the chunk that it completes, another one: to the memories is a long way.
         beat = Signal(data.StructLayout({"valid": 1, "last": 1, "data": config.bus_bytes * 8}))
+        chunk = Signal(data.StructLayout({"valid": 1, "data": config.bus_bytes * 8}))
         quiet = Signal()  # all is written (chunks wait only for writes): what a BROADCAST burst waits for
         accepted = Signal()
         returned = Signal()
@@ -92,7 +93,7 @@ class Load(wiring.Component):
             control.ready.eq(~bursts.active & ~alone),
             bursts.start.eq(control.start & ~zero),
             bursts.command.eq(control.command),
-            quiet.eq((in_flight == 0) & ~beat.valid & ~writer.busy),
+            quiet.eq((in_flight == 0) & ~beat.valid & ~chunk.valid & ~writer.busy),
             read.req_valid.eq(bursts.valid & Mux(
                 alone, quiet, (in_flight != config.read_bursts) & (beats < config.read_beats))),
             read.req_addr.eq(bursts.address),
@@ -125,12 +126,14 @@ class Load(wiring.Component):
             aligner.first_byte.eq(places.head.first_byte),
             aligner.row_end.eq(beat.last & places.head.row_end),
             aligner.tail.eq(places.head.tail),
-            aligner.take.eq(writer.take),
-            writer.valid.eq(aligner.valid),
-            writer.data.eq(aligner.data),
+            aligner.take.eq(~chunk.valid | writer.take),
+            writer.valid.eq(chunk.valid),
+            writer.data.eq(chunk.data),
             writer.start.eq(control.start),
             writer.command.eq(control.command),
         ]
+        with m.If(aligner.take):
+            m.d.sync += chunk.eq(Cat(aligner.valid, aligner.data))
         wiring.connect(m, wiring.flipped(self.list), bursts.list)
         wiring.connect(m, wiring.flipped(self.spm), writer.spm)
         wiring.connect(m, wiring.flipped(self.acc_read), writer.acc_read)

@@ -59,7 +59,7 @@ class LoadWriter(wiring.Component):
         m = Module()
         config, dim, bus = self.config, self.config.dim, self.config.bus_bytes
 
-        # A command goes past the queue into an idle walker: ZERO has to write two cycles after issue.
+        # A command goes past the queue into an idle walker: ZERO has to write two cycles after its start.
         layout = move_layout(config)
         m.submodules.commands = commands = Queue(shape=layout, depth=max(2, config.load_commands))
         m.submodules.walker = walker = RowWalker(config=config)

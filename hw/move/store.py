@@ -23,8 +23,9 @@ LATENCIES = {"store_first": 1, "store_send": 3, "index_cycles": INDEX_CYCLES}
 class Store(wiring.Component):
     """Store unit: a reader fills one of two burst buffers while a sender empties the other.
 
-    Latency: first memory read ``store_first`` cycles after issue, INDEXED ``index_cycles`` later; a burst is sent from
-    ``store_send`` cycles after its last read on (it is wholly buffered, so W never starves).
+    Latency: first beat taken ``store_first`` cycles after the start, INDEXED ``index_cycles`` later, its memory read a
+    cycle after that; a burst is sent from ``store_send`` cycles after its last beat was taken on (it is wholly
+    buffered, so W never starves).
     Throughput: one beat a cycle. Backpressure: awready and wready may stall at will; address and
     data channels proceed independently.
 
@@ -38,7 +39,7 @@ class Store(wiring.Component):
     Members
     -------
     control: In(UnitControl)
-        One stream (store.r), released with the last read; finish comes with the response of the
+        One stream (store.r), released when the last beat is taken; finish comes with the response of the
         last burst.
     axi: Out(axi_write)
         At most ``write_bursts`` responses outstanding. Only bytes of the DRAM rows are strobed.
@@ -78,7 +79,9 @@ class Store(wiring.Component):
         write_port, read_port = buffer.write_port(), buffer.read_port(domain="comb")
 
         # A buffer is busy from its burst's last beat to the send end, full once the data stand in it.
-        busy, read, full = Signal(2), Signal(2), Signal(2)
+        busy = Signal(2)
+        read = Signal(2)
+        full = Signal(2)
         sent = Signal(2)
         m.d.sync += [busy.eq((busy | reader.fill) & ~sent), read.eq(busy & ~sent), full.eq(read & ~sent)]
         m.d.comb += [

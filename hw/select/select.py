@@ -38,8 +38,9 @@ VALUE_BITS = 16
 class Select(wiring.Component):
     """Select unit: sequencer, operands, and one block each for maxima, importance, radix passes, packing and lists.
 
-    One command at a time. Latency and throughput: docs/timing.md, section Select; arithmetic: docs/numerics.md. Keys,
-    importance, mask, lists and running maxima survive everything but a loss of power. No backpressure.
+    One command at a time. Latency and throughput: docs/timing.md, section Select; a step reads a cycle later.
+    Arithmetic: docs/numerics.md. Keys, importance, mask, lists and running maxima survive everything but a loss of
+    power. No backpressure.
 
     Parameters
     ----------

@@ -29,9 +29,9 @@ LEFT_BITS = 18
 
 
 class VectorSequencer(wiring.Component):
-    """Walks the loops of one command, one read per port and cycle without gaps.
+    """Walks the loops of one command, one read per port and cycle without gaps; the ports read a cycle later.
 
-    Latency: the first read is in the cycle after ``start``. Order of reads: for each column group its
+    Latency: the first read is asked for in the cycle after ``start``. Order of reads: for each column group its
     parameters, then its rows; statistics go row by row over the column groups. With fewer lanes than columns
     each part of a column group goes like a group of its own, from the same memory rows. A row takes as many cycles
     as its operand with most reads, or its result with most writes. All addresses are registers that step, apart

@@ -20,8 +20,8 @@ from gemmule.timing import Timing
 __all__ = ["Vector"]
 
 FIRST = 1
-READ = 1
-"""Cycles between the sequencer's step and the read that it asks for."""
+READ = 2
+"""Cycles that an address and its data wait in registers at the unit's ports: the way to the banks is long."""
 RESCALED = 5
 """Stage in which a row is written back into the accumulator."""
 LATENCIES = {
@@ -34,9 +34,9 @@ LATENCIES = {
 class Vector(wiring.Component):
     """Vector unit: sequencer, lanes, row statistics; one command at a time.
 
-    Latency and throughput: docs/timing.md, section Vector; reads run without gaps, every row is written
-    ``vector_write`` cycles (late results: ``vector_stat``, RESCALE: ``vector_rescale``) after its last read. No
-    backpressure.
+    Latency and throughput: docs/timing.md, section Vector; steps run without gaps, each reads a cycle later, and every
+    row is written ``vector_write`` cycles (late results: ``vector_stat``, RESCALE: ``vector_rescale``) after its last
+    step. No backpressure.
     Arithmetic: docs/numerics.md.
 
     Parameters
@@ -86,15 +86,21 @@ class Vector(wiring.Component):
         with m.Elif(control.finish):
             m.d.sync += busy.eq(0)
 
-        # Addresses are computed in one cycle and go to the memories in the next: the way to the banks is long.
-        asked, place = Signal(token_layout(config), name="token_0"), Signal(capture_layout(config), name="asks")
-        m.d.sync += [asked.eq(sequencer.token), place.eq(sequencer.capture)]
+        # The ports, a register at each end; what goes with a read waits for its data.
+        asked, asks = ([Signal(layout(config), name=f"{name}_{i}") for i in range(READ)] for name, layout in (
+            ("asked", token_layout), ("asks", capture_layout)))
+        for chain, first in ((asked, sequencer.token), (asks, sequencer.capture)):
+            m.d.sync += [to.eq(of) for to, of in zip(chain, [first, *chain[:-1]], strict=True)]
+        come = {}
         for port, name in ((self.r0, "r0"), (self.r1, "r1"), (self.acc, "acc")):
-            m.d.sync += [port.en.eq(getattr(sequencer, f"{name}_en")), port.row.eq(getattr(sequencer, f"{name}_row"))]
+            come[name] = Signal.like(port.data, name=f"{name}_come")
+            m.d.sync += [
+                port.en.eq(getattr(sequencer, f"{name}_en")), port.row.eq(getattr(sequencer, f"{name}_row")),
+                come[name].eq(port.data)]
 
-        # A token travels beside its row; stage k is k cycles after the row's last read.
+        # A token travels beside its row; stage k is k cycles after its last data were read.
         # Beyond their write only statistics and late results go on: otherwise the next command may start then.
-        token = [asked]
+        token = [asked[-1]]
         for k in range(1, READY + 1):
             stage = Signal(token_layout(config), name=f"token_{k}")
             with m.If(token[-1].valid):
@@ -106,7 +112,7 @@ class Vector(wiring.Component):
                     m.d.sync += stage.mask.eq(token[-1].mask & tree.mask)
             token.append(stage)
         capture = Signal(capture_layout(config))
-        m.d.sync += capture.eq(place)
+        m.d.sync += capture.eq(asks[-1])
 
         passes = config.vector_passes
 
@@ -118,14 +124,13 @@ class Vector(wiring.Component):
             sequencer.start.eq(control.start), sequencer.command.eq(control.command),
             datapath.start.eq(control.start), datapath.next.eq(control.command),
             datapath.command.eq(held), datapath.begin.eq(sequencer.begin), datapath.capture.eq(capture),
-            datapath.r0_data.eq(self.r0.data), datapath.r1_data.eq(self.r1.data),
-            datapath.acc_data.eq(self.acc.data),
+            datapath.r0_data.eq(come["r0"]), datapath.r1_data.eq(come["r1"]), datapath.acc_data.eq(come["acc"]),
             datapath.mean.eq(stats.mean), datapath.row_mult.eq(stats.row_mult), datapath.row_shift.eq(stats.row_shift),
             datapath.maximum.eq(stats.maximum),
             *(part.traits.eq(traits) for part in (datapath, stats, tree)),
             stats.command.eq(held), stats.begin.eq(sequencer.begin),
             tree.begin.eq(sequencer.begin), tree.distance.eq(sequencer.distance),
-            tree.bitmap.eq(capture.bitmap), tree.data.eq(self.r1.data),
+            tree.bitmap.eq(capture.bitmap), tree.data.eq(come["r1"]),
             *(port.eq(stage) for port, stage in zip(tree.token, token[1:])),
             self.w.en.eq(datapath.w_en), self.w.row.eq(datapath.w_row),
             self.w.mask.eq(part_mask(datapath.w_part)), self.w.data.eq(datapath.w_data.replicate(passes)),

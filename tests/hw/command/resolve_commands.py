@@ -37,6 +37,8 @@ async def resolved(
         assert ctx.get(dut.take) == (t < len(words))
         assert ctx.get(dut.full) == (t >= stages), t
         if t >= stages:
+            unit, clean = ctx.get(dut.unit), ctx.get(dut.fault) == 0
+            assert ctx.get(dut.goes) == clean << min(unit, len(Unit)), t  # control commands: the last bit
             yield t - stages
         await ctx.tick()
 

@@ -61,7 +61,7 @@ class Host:
         return finish
 
     async def run(self, ctx: Any, unit: str, **command: int) -> int:
-        """Cycles from the command's issue to its finish."""
+        """Cycles from the command's start to its finish."""
         control = getattr(self.dut, unit)
         assert ctx.get(control.ready)
         ctx.set(control.command, command)
@@ -79,15 +79,15 @@ def test_gather_and_scatter(config: Config) -> None:
     async def bench(ctx: Any) -> None:
         host = Host(dut)
         await host.run(ctx, "load", **(MOVE | {"rows": 3, "row": 40}))
-        # Two entries a row, one a cycle from t + 1 on, rows whole: 6 steps, finish 4 cycles behind the last.
-        assert await host.run(ctx, "select", op=SOp.LIST_LOAD, m=1, n=5, k=1, src0=40, dst=9) == 6 + 4
+        # Two entries a row, one a cycle from t + 1 on, rows whole: 6 steps, finish 5 cycles behind the last.
+        assert await host.run(ctx, "select", op=SOp.LIST_LOAD, m=1, n=5, k=1, src0=40, dst=9) == 6 + 5
         plain = await host.run(ctx, "load", address=64, row=100, **MOVE)
         # One burst a row: the first 3 cycles later, each other one 2 cycles later than without a list.
         assert await host.run(ctx, "load", address=64, row=200, flags=INDEXED, list=9, last_index=LAST,
                               **MOVE) == plain + 3 + 4 * 2
         await host.run(ctx, "store", address=512, row=200, **MOVE)
         await host.run(ctx, "store", address=640, row=100, flags=INDEXED, list=9, last_index=LAST, **MOVE)
-        assert await host.run(ctx, "select", op=SOp.LIST_STORE, m=1, n=5, k=1, first=9, dst=300) == 6 + 4
+        assert await host.run(ctx, "select", op=SOp.LIST_STORE, m=1, n=5, k=1, first=9, dst=300) == 6 + 5
         await host.run(ctx, "store", address=768, row=300, **(MOVE | {"rows": 3}))
         dram = host.dram
         for i, number in enumerate(min(number, LAST) for number in NUMBERS):
@@ -108,8 +108,8 @@ def test_predicates() -> None:
         await host.run(ctx, "load", row=0, address=100, **MOVE)
         top = max(host.dram[100:120])
         for number, threshold in ((1, top), (2, top + 1), (3, 0)):
-            # 5 rows of one group, finish 8 cycles behind the last step
-            assert await host.run(ctx, "select", op=SOp.COMPARE, m=5, n=4, k=1, aux=threshold, number=number) == 5 + 8
+            # 5 rows of one group, finish 9 cycles behind the last step
+            assert await host.run(ctx, "select", op=SOp.COMPARE, m=5, n=4, k=1, aux=threshold, number=number) == 5 + 9
         assert ctx.get(dut.predicates) == 0b1011
         ctx.set(dut.clear, 1)
         await host.tick(ctx)

@@ -47,10 +47,11 @@ LENGTHS = np.array([65535, 3, 0, 7, *range(12)])
 BASES = np.arange(32) * 4096
 LIMITS = np.full(32, 4096)
 PROGRAM = 0x8060
-BUSY = (29, 35, 17, 41, 23)  # cycles from issue to finish of each stand-in
+START, REPORT = 1, 1  # cycles from issue to the unit's start; from what a unit says to the cycle that sees it
+BUSY = (29, 35, 17, 41, 23)  # cycles from start to finish of each stand-in
 STREAMS = (1, 1, 3, 3, 2)
-RELEASE = (29, 2, 3, 41, 23)  # cycles from issue to the release pulse of each stand-in's streams
-MOVES = ((3, 5), (1, 2, 4))  # cycles from issue in which the stand-ins of load and store move data
+RELEASE = (29, 2, 3, 41, 23)  # cycles from start to the release pulse of each stand-in's streams
+MOVES = ((3, 5), (1, 2, 4))  # cycles from start in which the stand-ins of load and store move data
 PREDICATE = TABLE_FIELDS.index("predicate")
 EXCLUSIVE = 1 << MoveFlag.ZERO | 1 << MoveFlag.BROADCAST
 
@@ -169,7 +170,7 @@ def expected(image: bytes, beats: dict[int, int]) -> tuple:
                 ok = True
             else:
                 mine = [s for s in range(10) if STREAM_UNIT[s] == u]
-                ok = flying < limits[u] and t >= last_start[u] + 4 and not any(
+                ok = flying < limits[u] and t >= last_start[u] + 4 + REPORT and not any(
                     int(row[OUT[f"claim{i}"]]) & holds[other] for i, s in enumerate(mine)
                     for other in range(10) if other != s)
             if ok:
@@ -197,17 +198,19 @@ def expected(image: bytes, beats: dict[int, int]) -> tuple:
                 finishes[chosen].append(t + zero[chosen])
                 skipped += not resolved[index][OUT["zero"]]
             else:
-                finishes[chosen].append(t + BUSY[chosen])
-                last_start[chosen] = t
+                start = t + START
+                seen = start + BUSY[chosen] + REPORT  # the finish, by issue
+                finishes[chosen].append(seen)
+                last_start[chosen] = start
                 if chosen < 2:
-                    moves[chosen].update(t + i for i in MOVES[chosen])
+                    moves[chosen].update(start + i for i in MOVES[chosen])
                 if chosen == Unit.LOAD and resolved[index][OUT["flags"]] & EXCLUSIVE:
-                    exclusive_until = t + BUSY[chosen]
+                    exclusive_until = seen
                 if chosen == Unit.SELECT and resolved[index][OUT["op"]] == SOp.COMPARE:
                     number, aux = (int(table[index, TABLE_FIELDS.index(name)]) for name in ("number", "aux"))
-                    results.append((t + BUSY[chosen], number, aux & 1))
+                    results.append((seen, number, aux & 1))
                 for i, s in enumerate(s for s in range(10) if STREAM_UNIT[s] == chosen):
-                    held[s].append((t + RELEASE[chosen], int(resolved[index][OUT[f"claim{i}"]])))
+                    held[s].append((start + RELEASE[chosen] + REPORT, int(resolved[index][OUT[f"claim{i}"]])))
         if push:
             waits = table[decode][2:7].tolist()
             alone, flags = bool(resolved[decode][OUT["zero"]]), int(resolved[decode][OUT["flags"]])

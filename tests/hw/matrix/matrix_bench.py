@@ -77,7 +77,7 @@ def b_of(spm, f, dim):
 
 @dataclass
 class Schedule:
-    """What must happen in which cycle."""
+    """What must happen in which cycle: a read in the cycle after its step, all behind it two cycles later."""
 
     dim: int
     preload: int
@@ -95,7 +95,7 @@ class Schedule:
 
     def issue(self, t, f):
         self.last_write = {}
-        dim, items, drain = self.dim, self.dim // self.preload, 2 * self.dim
+        dim, items, drain = self.dim, self.dim // self.preload, 2 * self.dim + 2
         flags = f["flags"]
         if flags & OS:
             tiles, slot, load = up(f["n"], dim) * up(f["m"], dim) * up(f["k"], dim), dim, 1
@@ -137,7 +137,7 @@ class Schedule:
                 load = t + 1 if j == 0 else begin - slot + (last if f["apart"] else 0)
                 item = load + (1 if own_cycle else 0)
                 if scales:
-                    self.reads_b[item - 1] = (
+                    self.reads_b[item] = (
                         f["b_row"] + nb * f["b_stride"] + k_tiles * dim // 2 + (kb >> f["group"]))
                 inner, outer = (nb, kb) if flags & B_T else (kb, nb)
                 for i in range(0 if flags & REUSE else items):
@@ -145,17 +145,17 @@ class Schedule:
                     fresh = not flags & INT4 or items == 1 or i % 2 == 0
                     if number < (f["n"] if flags & B_T else f["k"]) and fresh:
                         row = number // 2 if flags & INT4 else number
-                        self.reads_b[item + i] = f["b_row"] + outer * f["b_stride"] + row
+                        self.reads_b[item + i + 1] = f["b_row"] + outer * f["b_stride"] + row
                 # The stream.
                 for m in range(f["m"]):
                     if not flags & A_T:
-                        self.reads_a[begin + m] = f["a_row"] + kb * f["a_stride"] + m
-                    self._write(begin + m + 2 * dim + 1, f["c_row"] + nb * f["c_stride"] + m,
+                        self.reads_a[begin + m + 1] = f["a_row"] + kb * f["a_stride"] + m
+                    self._write(begin + m + 2 * dim + 3, f["c_row"] + nb * f["c_stride"] + m,
                                 kb or flags & ACCUMULATE)
                 if flags & A_T:
                     for block in range(up(f["m"], dim)):
                         for k in range(min(dim, f["k"] - kb * dim)):
-                            self.reads_a[begin + block * dim + k] = (
+                            self.reads_a[begin + block * dim + k + 1] = (
                                 f["a_row"] + block * f["a_stride"] + kb * dim + k)
                 j += 1
 
@@ -167,16 +167,16 @@ class Schedule:
                     m, n, k = (f[name] - b * dim for name, b in (("m", mb), ("n", nb), ("k", kb)))
                     for r in range(dim):
                         if flags & A_T and r < k:
-                            self.reads_a[at + r] = f["a_row"] + mb * f["a_stride"] + kb * dim + r
+                            self.reads_a[at + r + 1] = f["a_row"] + mb * f["a_stride"] + kb * dim + r
                         if not flags & A_T and r < m:
-                            self.reads_a[at + r] = f["a_row"] + kb * f["a_stride"] + mb * dim + r
+                            self.reads_a[at + r + 1] = f["a_row"] + kb * f["a_stride"] + mb * dim + r
                         if flags & B_T and r < n:
-                            self.reads_b[at + r] = f["b_row"] + kb * f["b_stride"] + nb * dim + r
+                            self.reads_b[at + r + 1] = f["b_row"] + kb * f["b_stride"] + nb * dim + r
                         if not flags & B_T and r < k:
-                            self.reads_b[at + r] = f["b_row"] + nb * f["b_stride"] + kb * dim + r
+                            self.reads_b[at + r + 1] = f["b_row"] + nb * f["b_stride"] + kb * dim + r
                     at += dim
                 for r in range(min(dim, f["m"] - mb * dim)):
-                    self._write(at + 2 * dim + 1 + r, f["c_row"] + nb * f["c_stride"] + mb * dim + r,
+                    self._write(at + 2 * dim + 3 + r, f["c_row"] + nb * f["c_stride"] + mb * dim + r,
                                 flags & ACCUMULATE)
 
 

@@ -131,17 +131,17 @@ def expected(config: Config, commands: list[dict[str, int]], earliest: list[int]
         places = [(r, j) for r in range(c["rows"]) for j in range(chunks)]
         rows = iter([c["row"] + r * c["row_stride"] + j * config.bus_bytes // width * c["block_stride"]
                      for r, j in places])
-        last_read = t  # the first read is at t + 1 or later
+        last_beat = t  # the first beat is taken at t + 1 or later
         if indexed:
             trace.entries += range(c["list"], c["list"] + c["rows"])
-            last_read += 1  # the command's first row: 3 cycles later than without INDEXED, t + 4
+            last_beat += 1  # the command's first row: 3 cycles later than without INDEXED, t + 4
         for _, beats, count, begins in bursts_of(config, c):
-            r = last_read + (3 if indexed and begins else 1)
+            r = last_beat + (3 if indexed and begins else 1)
             if len(ends) >= 2:
                 r = max(r, ends[-2] + 1)
-            last_read = r + beats - 1
-            trace.reads += [(x, next(rows)) for x in range(r, r + count)]
-            x = last_read + 2
+            last_beat = r + beats - 1
+            trace.reads += [(x + 1, next(rows)) for x in range(r, r + count)]
+            x = last_beat + 3
             if ends:
                 x = max(x, ends[-1] + 1)
             if len(ends) >= config.write_bursts:
@@ -149,8 +149,8 @@ def expected(config: Config, commands: list[dict[str, int]], earliest: list[int]
             trace.offers.append((x, x))
             beat += beats
             ends.append(max(seen.addresses[len(ends)][0], seen.beats[beat - 1]))
-        trace.releases.append(last_read)
-        idle = last_read + 1
+        trace.releases.append(last_beat)
+        idle = last_beat + 1
         trace.finishes.append(seen.answers[len(ends) - 1])
     return trace
 
@@ -312,13 +312,13 @@ ONE = {"zero": 0, "flags": 0, "address": 64, "rows": 1, "bytes": 8, "stride": 0,
 
 
 def test_constants() -> None:
-    """store_first = 1, store_send = 2: issue 10, reads 11 and 12, sent 14 and 15, response 25."""
+    """store_first = 1, store_send = 3: issue 10, beats 11 and 12, reads 12 and 13, sent 15 and 16, response 26."""
     config = CONFIGS["tiny"]
     trace = simulate(config, [ONE], [10], *memories(config, 1), latency=10)
     assert trace == Trace(
-        [10], [(11, 7), (12, 8)], [12], [(14, 14)], [(14, 64, 2)], [14, 15], [14, 15], [25], [], [25])
+        [10], [(12, 7), (13, 8)], [12], [(15, 15)], [(15, 64, 2)], [15, 16], [15, 16], [26], [], [26])
     timing = Timing.of(config)
-    assert (timing.store_first, timing.store_send) == (1, 2)
+    assert (timing.store_first, timing.store_send) == (1, 3)
 
 
 @pytest.mark.parametrize("flags", FLAGS[:3])
@@ -327,8 +327,8 @@ def test_full_rate(flags: int) -> None:
     config = CONFIGS["base"]
     command = {**ONE, "flags": flags, "address": 0, "rows": 3, "bytes": 256, "stride": 256}
     trace = check(config, [command], [0], 1, latency=5)
-    assert [a[0] for a in trace.addresses] == [18, 34, 51]
-    assert [r for r, _ in trace.reads] == [*range(1, 33), *range(34, 50)]
+    assert [a[0] for a in trace.addresses] == [19, 35, 53]
+    assert [r for r, _ in trace.reads] == [*range(2, 34), *range(36, 52)]
 
 
 def test_joined() -> None:
@@ -337,35 +337,36 @@ def test_joined() -> None:
     command = {**ONE, "joined": 1, "address": 72, "rows": 4, "bytes": 24, "stride": 96, "block_stride": 4}
     trace = check(config, [command], [0], 1, latency=5)
     assert [a[1:] for a in trace.addresses] == [(72, 14), (128, 10)]
-    assert trace.reads == [(1 + 6 * r + b, 7 + r + 4 * b) for r in range(4) for b in range(6)]
+    assert trace.reads == [(2 + 6 * r + b, 7 + r + 4 * b) for r in range(4) for b in range(6)]
 
 
 def test_unaligned() -> None:
     """8 bytes from byte 3 of a 4-byte beat on: three beats, two reads; the third beat takes its cycle."""
     config = CONFIGS["tiny"]
     trace = check(config, [{**ONE, "address": 67}, ONE], [0, 0], 1, latency=10)
-    assert trace.reads == [(1, 7), (2, 8), (5, 7), (6, 8)]
+    assert trace.reads == [(2, 7), (3, 8), (6, 7), (7, 8)]
     assert trace.releases == [3, 6]
     assert trace.issues == [0, 4]
-    assert trace.addresses == [(5, 64, 3), (8, 64, 2)]
-    assert trace.beats == [5, 6, 7, 8, 9]
+    assert trace.addresses == [(6, 64, 3), (9, 64, 2)]
+    assert trace.beats == [6, 7, 8, 9, 10]
 
 
 def test_unaligned_full_rate() -> None:
     """Whole bursts of unaligned rows: one beat a cycle within a burst, one read a cycle but for the rows' ends."""
     config = CONFIGS["base"]
     trace = check(config, [{**ONE, "address": 7, "rows": 2, "bytes": 240, "stride": 256}], [0], 1, latency=5)
-    assert [r for r, _ in trace.reads] == [*range(1, 16), *range(17, 32)]
-    assert trace.beats == [*range(18, 34), *range(34, 50)]
+    assert [r for r, _ in trace.reads] == [*range(2, 17), *range(18, 33)]
+    assert trace.beats == [*range(19, 35), *range(35, 51)]
 
 
 def test_scatter() -> None:
-    """index_cycles = 3: rows of two beats are read from t + 1 + 3 on, the next row 3 cycles after the last read."""
+    """index_cycles = 3: rows of two beats from t + 1 + 3 on, the next row 3 cycles after the last beat. Each
+    reads a cycle later."""
     config = CONFIGS["tiny"]
     command = {**ONE, "flags": INDEXED, "rows": 3, "stride": 64, "row_stride": 5, "list": 2, "last_index": 11}
     trace = check(config, [command, ONE], [0, 0], 1, latency=3)
-    assert trace.reads == [(4, 7), (5, 8), (8, 12), (9, 13), (12, 17), (13, 18), (15, 7), (16, 8)]
-    assert [a[:2] for a in trace.addresses] == [*zip((7, 11, 15), (64 + 64 * n for n in LIST[2:5])), (18, 64)]
+    assert trace.reads == [(5, 7), (6, 8), (9, 12), (10, 13), (13, 17), (14, 18), (16, 7), (17, 8)]
+    assert [a[:2] for a in trace.addresses] == [*zip((8, 12, 16), (64 + 64 * n for n in LIST[2:5])), (19, 64)]
     assert (trace.releases, trace.issues) == ([13, 16], [0, 14])
     assert trace.entries == [2, 3, 4]
 
@@ -378,7 +379,7 @@ def test_error() -> None:
 
 def test_foreign_timing() -> None:
     config = CONFIGS["tiny"]
-    for name, built in (("store_first", 1), ("store_send", 2), ("index_cycles", 3)):
+    for name, built in (("store_first", 1), ("store_send", 3), ("index_cycles", 3)):
         timing = changed(Timing.of(config), **{name: 4})
         assert rejection(lambda timing=timing: Store(config=config, timing=timing)) == (
             f"{name} must be {built}, as built, not 4")

@@ -60,27 +60,27 @@ def schedule(dim: int, c: Command) -> tuple[int, list[tuple[int, int]]]:
     }.get(SOp(c["op"]), [])
     reads = [c["src0"] + i + g * c["src0_stride"] + plane * (c["src0_stride"] // 2)
              for i, g in order for plane in range(planes)]
-    timed = [(1 + step, row) for step, row in enumerate(reads)]
+    timed = [(2 + step, row) for step, row in enumerate(reads)]
     if c["op"] == SOp.PACK:  # a step behind each row's groups reads nothing
-        timed = [(1 + step + step // groups, row) for step, row in enumerate(reads)]
+        timed = [(2 + step + step // groups, row) for step, row in enumerate(reads)]
     list_rows = -(-c["n"] // half)
     if c["op"] == SOp.LIST_LOAD:
-        timed = [(1 + i * half, c["src0"] + i) for i in range(list_rows)]
+        timed = [(2 + i * half, c["src0"] + i) for i in range(list_rows)]
     match c["op"]:
         case SOp.TOP_K:
             return 2 * (groups + 4) if has(c, TopKFlag.NONZERO) else 6 * (groups + 4) + groups + 4, []
         case SOp.PACK:
-            return rows * (groups + 1) + 5, timed
+            return rows * (groups + 1) + 6, timed
         case SOp.ARGMAX | SOp.COMPARE:
-            return len(reads) + 8, timed
+            return len(reads) + 9, timed
         case SOp.LIST_LOAD | SOp.LIST_STORE:
-            return half * list_rows + 4, timed
+            return half * list_rows + 5, timed
         case SOp.COMMIT:
-            return groups + 4, []
+            return groups + 5, []
         case SOp.KEYS if not planes:
-            return groups + 4, []
+            return groups + 5, []
         case _:
-            return len(reads) + 4, timed
+            return len(reads) + 5, timed
 
 
 class Golden:
@@ -270,7 +270,7 @@ def simulate(config: Config, commands: list[Command], spm: np.ndarray, *, seed: 
                 else:
                     assert [w[1:] for w in trace.writes] == rows, f"seed {seed}: rows written by {c}"
                     assert [w[0] for w in trace.writes] == [
-                        issue + (i + 1) * (config.dim // 2) + 4 for i in range(len(rows))]
+                        issue + (i + 1) * (config.dim // 2) + 5 for i in range(len(rows))]
                 trace.reads.clear()
                 trace.writes.clear()
                 for name, e, place, value in memories(dut, golden):
@@ -393,7 +393,7 @@ def test_full_size_takes_408_and_68_cycles() -> None:
     commands = [command(SOp.KEYS, n=1024, src0=0, src0_stride=4), command(SOp.TOP_K, n=1024, k=300, dst=1000)]
     trace = simulate(config, commands, spm, seed=3)
     keys, select = (f - t for t, f in zip(trace.issues, trace.finishes))
-    assert (keys, select) == (128 + 4, 408 + 68)
+    assert (keys, select) == (128 + 5, 408 + 68)
 
 
 def test_power_up_and_running_maximum_across_commands() -> None:
@@ -430,8 +430,8 @@ def test_verilog_is_clean(dim: int, index_bits: int, tmp_path: Path) -> None:
 
 def test_wrong_latency_is_refused() -> None:
     config = device(4)
-    message = rejection(lambda: Select(config=config, timing=Timing(select_write=5)))
-    assert message == "select_write must be 4, as built, not 5"
+    message = rejection(lambda: Select(config=config, timing=Timing(select_write=6)))
+    assert message == "select_write must be 5, as built, not 6"
 
 
 @pytest.mark.parametrize(("dim", "n", "share"), [

@@ -13,7 +13,7 @@ __all__ = [
 ]
 
 Command = dict[str, int]
-WRITE, STAT, RESCALE, MEAN, NORM, SOFTMAX = 9, 12, 5, 4, 36, 19
+WRITE, STAT, RESCALE, MEAN, NORM, SOFTMAX = 10, 13, 6, 4, 36, 19
 SOFTMAX_OPS = (VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM)
 BY_ROWS = (*SOFTMAX_OPS, VOp.NORM_STAT, VOp.ABSMAX)
 SILENT = (VOp.SOFTMAX_MAX, VOp.NORM_STAT, VOp.ABSMAX)
@@ -86,14 +86,14 @@ def reads_of(c: Command, dim: int, passes: int) -> int:
 
 def trace(c: Command, dim: int, passes: int, dividers: int) -> tuple[
         list[dict[str, int]], dict[int, tuple[int, int]], int]:
-    """Reads by cycle after issue (port: row), writes (cycle: row and its part; RESCALE: of the accumulator), and the
-    cycles to the finish."""
+    """Reads by cycle after issue (port: row), each a cycle after its step; writes (cycle: row and its part; RESCALE:
+    of the accumulator); and the cycles to the finish."""
     op, m, params = VOp(c["op"]), c["m"], parameter_rows(c)
-    reads: list[dict[str, int]] = [{}]  # cycle t itself
+    reads: list[dict[str, int]] = [{}]  # steps: of cycle t, none
     writes: dict[int, tuple[int, int]] = {}
     if op in (VOp.TABLE, VOp.WORD_TABLE):
         reads += [{"r0": c["src0"] + i} for i in range(reads_of(c, dim, passes))]
-        return reads, writes, reads_of(c, dim, passes) + WRITE
+        return [{}, *reads], writes, reads_of(c, dim, passes) + WRITE
     parts = range(passes * -(-c["n"] // dim))
     order = [(p, i) for i in range(m) for p in parts] if op in BY_ROWS else [(p, i) for p in parts for i in range(m)]
     for part, i in order:
@@ -128,10 +128,10 @@ def trace(c: Command, dim: int, passes: int, dividers: int) -> tuple[
             writes[last] = at2, part % passes
     assert len(reads) - 1 == reads_of(c, dim, passes)
     if not divides(c):
-        return reads, writes, reads_of(c, dim, passes) + (STAT if op in BY_ROWS else latency(c))
+        return [{}, *reads], writes, reads_of(c, dim, passes) + (STAT if op in BY_ROWS else latency(c))
     serial, period = (NORM if op is VOp.NORM_STAT else SOFTMAX), reads_of(c, dim, passes) // m
     stat = STAT + (MEAN if op is VOp.NORM_STAT and N.MEAN in flags_of(c) else 0)
     ends = [0] * dividers
     for i in range(m):
         ends[i % dividers] = max((i + 1) * period + stat, ends[i % dividers]) + serial
-    return reads, writes, max(*ends, *writes, 0)
+    return [{}, *reads], writes, max(*ends, *writes, 0)
