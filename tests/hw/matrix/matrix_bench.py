@@ -77,7 +77,7 @@ def b_of(spm, f, dim):
 
 @dataclass
 class Schedule:
-    """What must happen in which cycle: a read in the cycle after its step, all behind it two cycles later."""
+    """What must happen in which cycle: a read in the cycle after its step, all behind it three cycles later."""
 
     dim: int
     preload: int
@@ -95,7 +95,7 @@ class Schedule:
 
     def issue(self, t, f):
         self.last_write = {}
-        dim, items, drain = self.dim, self.dim // self.preload, 2 * self.dim + 2
+        dim, items, drain = self.dim, self.dim // self.preload, 2 * self.dim + 3
         flags = f["flags"]
         if flags & OS:
             tiles, slot, load = up(f["n"], dim) * up(f["m"], dim) * up(f["k"], dim), dim, 1
@@ -150,7 +150,7 @@ class Schedule:
                 for m in range(f["m"]):
                     if not flags & A_T:
                         self.reads_a[begin + m + 1] = f["a_row"] + kb * f["a_stride"] + m
-                    self._write(begin + m + 2 * dim + 3, f["c_row"] + nb * f["c_stride"] + m,
+                    self._write(begin + m + 2 * dim + 4, f["c_row"] + nb * f["c_stride"] + m,
                                 kb or flags & ACCUMULATE)
                 if flags & A_T:
                     for block in range(up(f["m"], dim)):
@@ -176,7 +176,7 @@ class Schedule:
                             self.reads_b[at + r + 1] = f["b_row"] + nb * f["b_stride"] + kb * dim + r
                     at += dim
                 for r in range(min(dim, f["m"] - mb * dim)):
-                    self._write(at + 2 * dim + 3 + r, f["c_row"] + nb * f["c_stride"] + mb * dim + r,
+                    self._write(at + 2 * dim + 4 + r, f["c_row"] + nb * f["c_stride"] + mb * dim + r,
                                 flags & ACCUMULATE)
 
 

@@ -80,12 +80,12 @@ def test_base_mesh():
         Work(fixed(16, REUSE | ACCUMULATE, m=3)),
     ]
     plan = play(small(16, 2), works, 16)
-    # Issue in 0, stream from 1 + 8, four tiles of 17 rows, drain 2 * 16 + 2.
-    assert plan.finish[0] == 9 + 4 * 17 + 34
+    # Issue in 0, stream from 1 + 8, four tiles of 17 rows, drain 2 * 16 + 3.
+    assert plan.finish[0] == 9 + 4 * 17 + 35
     # Three tiles of 8 cycles, one for the first scales, two tiles of 32, one of 5.
     assert plan.finish[3] == plan.finish[0] + 3 * 8 + 1 + 2 * 32 + 5
-    # Issue in finish + 1, stream from + 2, four tiles of 16 cycles, a drain of 3 * 16 + 2; two tiles more.
-    assert plan.finish[4] == plan.finish[3] + 1 + 2 + 4 * 16 + 50
+    # Issue in finish + 1, stream from + 2, four tiles of 16 cycles, a drain of 3 * 16 + 3; two tiles more.
+    assert plan.finish[4] == plan.finish[3] + 1 + 2 + 4 * 16 + 51
     assert plan.finish[5] == plan.finish[4] + 2 * 16
 
 
@@ -201,4 +201,4 @@ def test_rejects_other_timing():
     with pytest.raises(ValueError, match="not 9"):
         Matrix(config=config, timing=Timing(matrix_drain=9))
     with pytest.raises(ValueError, match="matrix_rmw >= 2"):
-        Matrix(config=config, timing=Timing(matrix_drain=10, matrix_rmw=1))
+        Matrix(config=config, timing=Timing(matrix_drain=11, matrix_rmw=1))

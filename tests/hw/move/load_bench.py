@@ -182,7 +182,7 @@ def expected(config: Config, commands: list[dict[str, int]], earliest: list[int]
             last_beats.append(arrivals[-1])
             if broadcast:
                 for y in arrivals[taken:]:
-                    write = max(write, y + 1)
+                    write = max(write, y + 2)
                     for row in range(c["rows"]):
                         write += 1
                         put(write, row, taken)
@@ -196,8 +196,8 @@ def expected(config: Config, commands: list[dict[str, int]], earliest: list[int]
                 for j in range(-(-size // bus)):
                     byte = min(j * bus + bus, size) - 1
                     y = arrivals[base + (offset + byte) // bus]
-                    write = max(y + 1, write) + 1
-                    assert write <= y + 3, "more than one chunk is late"
+                    write = max(y + 2, write) + 1
+                    assert write <= y + 4, "more than one chunk is late"
                     put(write, *next(places))
                 base += (offset + size - 1) // bus + 1
         trace.finishes.append(write)

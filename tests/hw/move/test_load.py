@@ -56,12 +56,12 @@ ONE = {"zero": 0, "flags": 0, "address": 64, "rows": 1, "bytes": 4, "stride": 0,
 
 
 def test_constants() -> None:
-    """load_first = 1, load_write = 2: issue 10, request 11, beat 31, write and finish 33."""
+    """load_first = 1, load_write = 3: issue 10, request 11, beat 31, write and finish 34."""
     config = CONFIGS["tiny"]
     trace = simulate(config, [ONE], [10], *memories(config, 1), latency=20)
-    assert trace == Trace([10], [11], [(11, 64, 1)], [31], [(33, 7)], [], [31], [], [33])
+    assert trace == Trace([10], [11], [(11, 64, 1)], [31], [(34, 7)], [], [31], [], [34])
     timing = Timing.of(config)
-    assert (timing.load_first, timing.load_write, timing.load_fill) == (1, 2, 2)
+    assert (timing.load_first, timing.load_write, timing.load_fill) == (1, 3, 2)
 
 
 def test_fill() -> None:
@@ -69,9 +69,9 @@ def test_fill() -> None:
     config = CONFIGS["tiny"]
     commands = [{**ONE, "flags": ACC | ZERO, "rows": 2, "bytes": 8, "row_stride": 3}, ONE]
     trace = simulate(config, commands, [10, 10], *memories(config, 1), latency=20)
-    assert trace.writes == [(12, 7), (13, 7), (14, 10), (15, 10), (39, 7)]
+    assert trace.writes == [(12, 7), (13, 7), (14, 10), (15, 10), (40, 7)]
     assert trace.issues == [10, 16]
-    assert trace.finishes == [15, 39]
+    assert trace.finishes == [15, 40]
     assert trace.moved == [12, 13, 14, 15, 37]
 
 
@@ -80,9 +80,9 @@ def test_broadcast() -> None:
     config = CONFIGS["tiny"]
     command = {**ONE, "flags": BROADCAST, "rows": 3, "bytes": 68, "stride": 999}
     trace = check(config, [command], [0], 1, latency=10)
-    assert trace.requests == [(1, 64, 16), (61, 128, 1)]
-    assert trace.beats == [*range(11, 27), 71]
-    assert [w for w, _ in trace.writes] == [*range(13, 61), 73, 74, 75]
+    assert trace.requests == [(1, 64, 16), (62, 128, 1)]
+    assert trace.beats == [*range(11, 27), 72]
+    assert [w for w, _ in trace.writes] == [*range(14, 62), 75, 76, 77]
 
 
 @pytest.mark.parametrize("flags", [0, ACC, ACC | NARROW, ACC | ADD, ACC | NARROW | ADD])
@@ -92,7 +92,7 @@ def test_full_rate(flags: int) -> None:
     command = {**ONE, "flags": flags, "address": 0, "rows": 4, "bytes": 256, "stride": 512, "block_stride": 4}
     trace = check(config, [command, command], [0, 0], 1, latency=30)
     assert [r[0] for r in trace.requests] == [1, 2, 3, 4, 6, 7, 8, 9]
-    assert [w for w, _ in trace.writes] == list(range(33, 33 + 128))
+    assert [w for w, _ in trace.writes] == list(range(34, 34 + 128))
 
 
 def test_full_rate_unaligned() -> None:
@@ -101,7 +101,7 @@ def test_full_rate_unaligned() -> None:
     command = {**ONE, "address": 5, "rows": 4, "bytes": 80, "stride": 96, "block_stride": 4}
     trace = check(config, [command], [0], 1, latency=30)
     assert trace.beats == list(range(31, 31 + 24))
-    assert [w for w, _ in trace.writes] == [w for row in range(4) for w in range(34 + 6 * row, 39 + 6 * row)]
+    assert [w for w, _ in trace.writes] == [w for row in range(4) for w in range(35 + 6 * row, 40 + 6 * row)]
 
 
 def test_late_chunk() -> None:
@@ -111,7 +111,7 @@ def test_late_chunk() -> None:
     command = {**ONE, "address": 65, "rows": 2, "bytes": 5, "stride": 67, "row_stride": 2}
     trace = check(config, [command, {**ONE, "bytes": 12}], [0, 0], 1, latency=10)
     assert trace.beats == [11, 12, 13, 14, 15, 16, 17]
-    assert trace.writes == [(14, 7), (15, 8), (16, 9), (17, 10), (18, 7), (19, 8), (20, 9)]
+    assert trace.writes == [(15, 7), (16, 8), (17, 9), (18, 10), (19, 7), (20, 8), (21, 9)]
 
 
 def test_gather() -> None:
@@ -137,7 +137,7 @@ def test_joined() -> None:
     command = {**ONE, "joined": 1, "address": 72, "rows": 4, "bytes": 24, "stride": 96, "block_stride": 4}
     trace = check(config, [command, ONE], [0, 0], 1, latency=10)
     assert trace.requests == [(1, 72, 14), (2, 128, 10), (4, 64, 1)]
-    assert trace.writes[:24] == [(13 + 6 * r + b, 7 + r + 4 * b) for r in range(4) for b in range(6)]
+    assert trace.writes[:24] == [(14 + 6 * r + b, 7 + r + 4 * b) for r in range(4) for b in range(6)]
 
 
 def test_joined_unaligned() -> None:
@@ -146,7 +146,7 @@ def test_joined_unaligned() -> None:
     command = {**ONE, "joined": 1, "address": 67, "rows": 2, "bytes": 8, "stride": 16}
     trace = check(config, [command], [0], 1, latency=10)
     assert trace.requests == [(1, 64, 5)]
-    assert trace.writes == [(14, 7), (15, 8), (16, 8), (17, 9)]
+    assert trace.writes == [(15, 7), (16, 8), (17, 8), (18, 9)]
 
 
 def test_beats_in_flight() -> None:
@@ -174,7 +174,7 @@ def test_error() -> None:
 
 def test_foreign_timing() -> None:
     config = CONFIGS["tiny"]
-    for name, built in (("load_first", 1), ("load_write", 2), ("load_fill", 2), ("index_cycles", 3)):
+    for name, built in (("load_first", 1), ("load_write", 3), ("load_fill", 2), ("index_cycles", 3)):
         timing = changed(Timing.of(config), **{name: 4})
         assert rejection(lambda timing=timing: Load(config=config, timing=timing)) == (
             f"{name} must be {built}, as built, not 4")
