@@ -40,8 +40,8 @@ class Scratchpad(wiring.Component):
     interleaved by the low bits of the row, so that ``preload`` aligned rows are read at once.
 
     Latency: read data one cycle after ``en``; a write waits in a register of its bank: one in x is seen by a read in
-    x + 2, and what a read in x or x + 1 sees of its bytes is undefined (no legal program looks). Throughput: one read and one write per
-    bank and cycle. Claims keep two streams off one port, so requests are merged without arbitration.
+    x + 2, and what a read in x or x + 1 sees of its bytes is undefined (no legal program looks). Throughput: one read
+    and one write per bank and cycle. Claims keep two streams off one port, so requests are merged without arbitration.
 
     Parameters
     ----------

@@ -57,7 +57,7 @@ def test_random(name: str) -> None:
                 ctx.set(stream.data, pack(lanes))
                 if enable:
                     updates.append((row, mask, lanes))
-            # Reads go to distinct banks; rows written in this cycle or the one before are left out: anything is allowed.
+            # Reads go to distinct banks; rows written in this cycle or before it are left out: anything is allowed.
             expected = []
             used: set[int] = set()
             for port in rng.sample(READS, len(READS)):
