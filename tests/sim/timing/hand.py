@@ -11,7 +11,8 @@ from gemmule.timing import Timing
 TINY = load_config("tiny")  # DIM 4, bus 4, bursts of 64 bytes = 16 beats = 2 commands
 # written out, so that the numbers below do not move when the RTL's latencies do
 TIMING = Timing(
-    fetch_start=1, registers=1, resolve=1, done=2, load_first=1, load_write=1, load_zero=2, load_fill=2,
+    fetch_start=1, registers=1, resolve=1, done=2, unit_start=0, unit_report=0, load_first=1, load_write=1,
+    load_zero=2, load_fill=2,
     store_first=1, store_send=2, store_zero=2, matrix_first=1, matrix_zero=2, matrix_rmw=2, matrix_commands=8,
     store_commands=8, matrix_drain=8, vector_first=1, vector_write=9, vector_stat=12, vector_zero=2, vector_mean=4,
     vector_rescale=5, norm_serial=36, softmax_serial=19, select_first=1, select_write=4, select_pack=5, select_result=8,
