@@ -88,12 +88,14 @@ class HeadQueue(wiring.Component):
     Members
     -------
     push, push_data, pop, clear: In
-        As of a queue; the room is whoever's pushes count.
+        As of a queue.
     valid, head: Out
         The oldest entry, if there is one; registers.
     following: Out
         What the head register takes in this cycle if there is no head, or if it is dropped: the second entry, or what
         is pushed. Means nothing if there is neither.
+    room: Out(1)
+        There are fewer than ``depth`` entries; a register.
     """
 
     def __init__(self, *, shape: ShapeLike, depth: int) -> None:
@@ -103,7 +105,7 @@ class HeadQueue(wiring.Component):
         self.depth = depth
         super().__init__({
             "push": In(1), "push_data": In(shape), "pop": In(1), "clear": In(1),
-            "valid": Out(1), "head": Out(shape), "following": Out(shape),
+            "valid": Out(1), "head": Out(shape), "following": Out(shape), "room": Out(1),
         })
 
     def elaborate(self, platform: object) -> Module:
@@ -113,7 +115,7 @@ class HeadQueue(wiring.Component):
         m.d.comb += [
             behind.push.eq(self.push & (behind.valid | stays)), behind.push_data.eq(self.push_data),
             behind.pop.eq(behind.valid & self.pop), behind.clear.eq(self.clear),
-            self.following.eq(Mux(behind.valid, behind.head, self.push_data)),
+            self.following.eq(Mux(behind.valid, behind.head, self.push_data)), self.room.eq(behind.room),
         ]
         m.d.sync += self.valid.eq(~self.clear & (stays | behind.valid | self.push))
         with m.If(~stays):

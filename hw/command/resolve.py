@@ -22,7 +22,7 @@ from gemmule.hw.command.loops import RepeatControl
 from gemmule.hw.command.meaning import Meaning, meaning_layout
 from gemmule.hw.command.spans import Spans, spans_layout
 from gemmule.hw.interfaces import LENGTH_BITS, matrix_layout, move_layout, select_layout, vector_layout
-from gemmule.hw.queue import HeadQueue, Queue
+from gemmule.hw.queue import HeadQueue
 from gemmule.isa import COMMAND_BYTES, CONTROL, HEADER, MAX_WAIT, NUM_BASES, NUM_LENGTHS, SOp, Unit
 from gemmule.resolve import FAULTS
 from gemmule.timing import Timing
@@ -144,14 +144,12 @@ class Resolve(wiring.Component):
         summed = stage(5, self._sum(m, spread))
         # The last stage is a queue of two: whether a command leaves is known late, and so the stages need not know it.
         judged = self._judge(m, summed)
-        goes = {"goes": judged.pop("goes")}  # what dispatch decides by: its head is a register
-        m.submodules.done = done = Queue(shape=layout_of(judged), depth=2)
-        m.submodules.going = going = HeadQueue(shape=layout_of(goes), depth=2)
-        for queue, fields in ((done, judged), (going, goes)):
-            m.d.comb += [
-                *(queue.push_data[name].eq(value) for name, (_, value) in fields.items()),
-                queue.push.eq(moves[-1]), queue.pop.eq(self.leave), queue.clear.eq(self.clear)]
-        m.d.comb += [room.eq(done.room), self.full.eq(going.valid), self.goes.eq(going.head.goes)]
+        m.submodules.done = done = HeadQueue(shape=layout_of(judged), depth=2)
+        m.d.comb += [
+            *(done.push_data[name].eq(value) for name, (_, value) in judged.items()),
+            done.push.eq(moves[-1]), done.pop.eq(self.leave), done.clear.eq(self.clear),
+            room.eq(done.room), self.full.eq(done.valid),
+        ]
         self._tell(m, done.head)
         return m
 
@@ -304,7 +302,7 @@ class Resolve(wiring.Component):
         """The command as its unit sees it."""
         header, move, matrix, vector, select = fields_of(done.word)
         m.d.comb += [
-            self.fault.eq(done.fault), self.claims.eq(done.claims),
+            self.fault.eq(done.fault), self.goes.eq(done.goes), self.claims.eq(done.claims),
             self.unit.eq(header.unit), self.zero.eq(done.zero),
             *(self.waits[i].eq(header[f"wait_{unit.label}"]) for i, unit in enumerate(WAIT_UNITS)),
             self.move.flags.eq(header.flags), self.move.address.eq(done.address), self.move.rows.eq(done.rows),

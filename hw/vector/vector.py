@@ -55,7 +55,7 @@ class Vector(wiring.Component):
     acc: Out(AccRead)
         First operand of REQUANT, ROPE, I_GELU, SOFTMAX_*, ABSMAX, RESCALE.
     w: Out(SpmWrite)
-        Rows, part by part; lanes beyond n hold 0.
+        Rows, part by part, a cycle after the result; lanes beyond n hold 0.
     acc_w: Out(AccWrite)
         RESCALE: rows, part by part.
     """
@@ -132,11 +132,14 @@ class Vector(wiring.Component):
             tree.begin.eq(sequencer.begin), tree.distance.eq(sequencer.distance),
             tree.bitmap.eq(capture.bitmap), tree.data.eq(come["r1"]),
             *(port.eq(stage) for port, stage in zip(tree.token, token[1:])),
-            self.w.en.eq(datapath.w_en), self.w.row.eq(datapath.w_row),
-            self.w.mask.eq(part_mask(datapath.w_part)), self.w.data.eq(datapath.w_data.replicate(passes)),
             self.acc_w.en.eq(token[RESCALED].valid & traits.rescales), self.acc_w.row.eq(token[RESCALED].dst),
             self.acc_w.mask.eq(part_mask(token[RESCALED].part)),
             self.acc_w.data.eq(Cat(datapath.score).replicate(passes)),
+        ]
+        # In a register too: nobody reads it before its command has visibly finished.
+        m.d.sync += [
+            self.w.en.eq(datapath.w_en), self.w.row.eq(datapath.w_row),
+            self.w.mask.eq(part_mask(datapath.w_part)), self.w.data.eq(datapath.w_data.replicate(passes)),
         ]
         m.d.comb += [port.eq(stage) for port, stage in zip(datapath.token, token[1:])]
         m.d.comb += [port.eq(stage) for port, stage in zip(stats.token, token[:STAT_STAGES + 1])]
