@@ -86,8 +86,8 @@ def reads_of(c: Command, dim: int, passes: int) -> int:
 
 def trace(c: Command, dim: int, passes: int, dividers: int) -> tuple[
         list[dict[str, int]], dict[int, tuple[int, int]], int]:
-    """Reads by cycle after issue (port: row), each a cycle after its step; writes (cycle: row and its part; RESCALE:
-    of the accumulator); and the cycles to the finish."""
+    """Reads by cycle after issue (port: row), each a cycle after its step; writes (cycle: row and its part), each a
+    cycle after its result, RESCALE's in that cycle to the accumulator; and the cycles to the finish."""
     op, m, params = VOp(c["op"]), c["m"], parameter_rows(c)
     reads: list[dict[str, int]] = [{}]  # steps: of cycle t, none
     writes: dict[int, tuple[int, int]] = {}
@@ -127,11 +127,13 @@ def trace(c: Command, dim: int, passes: int, dividers: int) -> tuple[
         elif op not in SILENT:
             writes[last] = at2, part % passes
     assert len(reads) - 1 == reads_of(c, dim, passes)
+    later = {cycle + 1: place for cycle, place in writes.items()}
     if not divides(c):
-        return [{}, *reads], writes, reads_of(c, dim, passes) + (STAT if op in BY_ROWS else latency(c))
+        seen = writes if op is VOp.RESCALE else later
+        return [{}, *reads], seen, reads_of(c, dim, passes) + (STAT if op in BY_ROWS else latency(c))
     serial, period = (NORM if op is VOp.NORM_STAT else SOFTMAX), reads_of(c, dim, passes) // m
     stat = STAT + (MEAN if op is VOp.NORM_STAT and N.MEAN in flags_of(c) else 0)
     ends = [0] * dividers
     for i in range(m):
         ends[i % dividers] = max((i + 1) * period + stat, ends[i % dividers]) + serial
-    return [{}, *reads], writes, max(*ends, *writes, 0)
+    return [{}, *reads], later, max(*ends, *writes, 0)
