@@ -21,7 +21,7 @@ BENCHES = {
 """Unit of ``gemmule.hw.flow.verilog.UNITS`` and its bench, ``bench_<name>.py``."""
 
 
-SHORT = {"csr", "fetch", "load", "gemmule"}
+SHORT = {"csr", "fetch", "load"}
 """Run by `make test`. Stronger tests of the other units are in tests/hw; these show that benches of all kinds work."""
 
 
@@ -35,6 +35,16 @@ def test_bench(name, tmp_path):
     outcome = simulate(built(name), f"bench_{BENCHES[name]}", tmp_path)
     source = (Path(__file__).parent / f"bench_{BENCHES[name]}.py").read_text()
     assert set(outcome.tests) == set(re.findall(r"^@cocotb\.test.*?^async def (\w+)", source, re.DOTALL | re.MULTILINE))
+    assert outcome.failures == {}
+
+
+def test_programs_on_the_whole_device(tmp_path):
+    """What of the whole device's bench `make test` runs: a random program under pauses, and one that is run twice.
+
+    Faults of the bus and registers are those of tests/hw/device, tests/equivalence/test_bus.py and the bench above.
+    """
+    outcome = simulate(built("gemmule"), "bench_gemmule", tmp_path, COCOTB_TEST_FILTER="random_program|interrupt")
+    assert set(outcome.tests) == {"random_program", "interrupt"}
     assert outcome.failures == {}
 
 
