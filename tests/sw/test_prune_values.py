@@ -39,7 +39,7 @@ from .test_pruned_runs import told
 BASE = load_config("base")
 VALUES = Pruning(values=40)
 BOTH = Pruning(keep=0.5, every=16, last=16, whole=32, values=40)
-NEW, LONG = 56, 170
+NEW, LONG = 56, 110
 """Of a short text one piece has all values."""
 
 
@@ -138,7 +138,7 @@ def test_losses() -> None:
 def test_generate_tells(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out.json"
     assert run(monkeypatch, "generate", "--model", "small", "--prune", "examples/pruning/values.yaml", "--prompt",
-               TEXTS[0], "--max-new-tokens", "150", "--json", str(out)) == 0
+               TEXTS[0], "--max-new-tokens", "110", "--json", str(out)) == 0
     found = json.loads(out.read_text())
     assert "values that no probability of at least 4 of 255 meets are not loaded" in " ".join(
         capsys.readouterr().out.split())
