@@ -28,13 +28,14 @@ def _unhurried(path: Path, what: str = "") -> Iterator[None]:
 
 
 LONGEST = (
-    "cocotb/test_benches", "compiler/test_compile", "hw/vector/test_vector",
-    "equivalence/test_mutants", "compiler/test_greedy", "compiler/test_published", "equivalence/test_planted",
-    "compiler/test_wide_vocab", "equivalence/test_cosim", "equivalence/test_bus", "hw/vector/test_softmax",
-    "hw/matrix/test_matrix", "hw/vector/test_store", "hw/vector/test_norm", "hw/device/test_bus_faults",
-    "rtl/test_build", "sw/test_methods", "rtl/test_waveform", "hw/command/test_execute",
-    "hw/command/test_fetch_loops", "hw/flow/test_export", "hw/command/test_resolve", "hw/flow/test_verilog",
-    "sw/test_generate_imported", "sw/test_step", "sw/test_study", "test_docs",
+    "cocotb/test_benches", "compiler/test_compile", "equivalence/test_mutants", "equivalence/test_cosim",
+    "sw/test_methods", "sw/test_every_method", "sw/test_serving", "sw/test_prune_values", "sw/test_entry",
+    "hostile/test_hostile", "hw/flow/test_export", "hw/vector/test_softmax", "hw/vector/test_store",
+    "sw/test_adaptive_batches", "sw/test_one_pass", "rtl/test_build", "sw/test_bench", "sw/test_study",
+    "compiler/test_greedy", "compiler/test_packed", "hw/vector/test_norm", "sw/test_prune_halves",
+    "sw/test_prune_pages", "hw/device/test_bus_faults", "hw/matrix/test_matrix", "sw/test_adaptive",
+    "hw/device/test_control_commands", "compiler/test_wide_vocab", "sw/test_generate_imported", "sw/test_cli",
+    "sw/test_quantised", "test_tutorial", "test_packaging", "test_docs",
 )
 """Files of many seconds: begun last, one of them would run alone at the end."""
 

@@ -36,5 +36,5 @@ def some(values: Iterable[Any], short: int = 1) -> list[ParameterSet]:
 
 def of_methods(names: Iterable[str],
                short: tuple[str, ...] = ("draft", "pld", "suffix", "layerskip")) -> list[ParameterSet]:
-    """Names of decoding methods, of which all but ``short`` are long."""
+    """Names, such as those of decoding methods, of which all but ``short`` are long."""
     return [pytest.param(name, marks=() if name in short else pytest.mark.long) for name in names]

@@ -148,7 +148,7 @@ async def registers(dut: Any, seed: int) -> None:
     for where, data in image.items():
         await bench.poke(where, data)
     shadow = {where: bytearray(data) for where, data in image.items()}
-    for _ in range(40):  # odd places and sizes: byte strobes
+    for _ in range(40 if REST else 12):  # odd places and sizes: byte strobes
         where = rng.choice(list(spans))
         begin = rng.randrange(spans[where])
         data = rng.randbytes(rng.randint(1, min(9, spans[where] - begin)))
@@ -193,17 +193,15 @@ async def interrupt(dut: Any) -> None:
     assert not dut.irq.value
     assert await bench.peek(Csr.STATUS) == Status.DONE
     assert await bench.peek(Csr.CYCLES, 8) == cycles
-    await bench.check(case)
-    assert bench.cycles == cycles  # the same program on the same memory
-    assert dut.irq.value
     await bench.launch(wipe(TINY, len(case.dram)))
+    assert dut.irq.value
     begun = cocotb.start_soon(bench.check(case, known=True))
     await RisingEdge(dut.trace_start)
     await RisingEdge(dut.clk)
     assert not dut.irq.value
     await bench.poke(Csr.CONTROL, Control.START)  # ignored while busy
     await begun
-    assert bench.cycles == cycles
+    assert bench.cycles == cycles  # the same program on the same memory
 
 
 @cocotb.test()

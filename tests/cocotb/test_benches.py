@@ -21,20 +21,37 @@ BENCHES = {
 """Unit of ``gemmule.hw.flow.verilog.UNITS`` and its bench, ``bench_<name>.py``."""
 
 
-LONGER = {"vector", "select", "dispatch"}
-"""Run by `make test-all`: further tests of these units are in tests/hw."""
+SHORT = {"csr", "fetch", "load"}
+"""Run by `make test`. Stronger tests of the other units are in tests/hw; these show that benches of all kinds work."""
 
 
 def built(name):
     return build_unit(name, load_config("tiny"), waves=bool(os.environ.get("GEMMULE_WAVES")))
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long if name in LONGER else ())
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in SHORT else pytest.mark.long)
                                   for name in BENCHES])
 def test_bench(name, tmp_path):
     outcome = simulate(built(name), f"bench_{BENCHES[name]}", tmp_path)
     source = (Path(__file__).parent / f"bench_{BENCHES[name]}.py").read_text()
     assert set(outcome.tests) == set(re.findall(r"^@cocotb\.test.*?^async def (\w+)", source, re.DOTALL | re.MULTILINE))
+    assert outcome.failures == {}
+
+
+def test_programs_on_the_whole_device(tmp_path):
+    """What of the whole device's bench `make test` runs: a random program under pauses, and one that is run twice.
+
+    Faults of the bus and registers are those of tests/hw/device, tests/equivalence/test_bus.py and the bench above.
+    """
+    outcome = simulate(built("gemmule"), "bench_gemmule", tmp_path, COCOTB_TEST_FILTER="random_program|interrupt")
+    assert set(outcome.tests) == {"random_program", "interrupt"}
+    assert outcome.failures == {}
+
+
+@pytest.mark.long
+def test_further_variants_of_the_registers(tmp_path):
+    outcome = simulate(built("csr"), "bench_csr", tmp_path, COCOTB_TEST_FILTER="parameters", BENCH_VARIANTS="rest")
+    assert {name: len(variants) for name, variants in outcome.tests.items()} == {"parameters": 2}
     assert outcome.failures == {}
 
 
@@ -47,6 +64,7 @@ def test_further_variants_of_the_whole_device(tmp_path):
     assert outcome.failures == {}
 
 
+@pytest.mark.long  # a wrong bit on the bus, in bench_gemmule, shows the same
 def test_one_wrong_byte_fails_the_bench(tmp_path):
     settings = {"COCOTB_TEST_FILTER": "random_program/seed=2/stalls=often", "BENCH_MUTANT": "expected"}
     outcome = simulate(built("gemmule"), "bench_gemmule", tmp_path, **settings)

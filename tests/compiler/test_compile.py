@@ -62,7 +62,10 @@ def _walk(bench: Bench, rows: int, last: int, seed: int) -> None:
         bench.chain(tokens(1))
 
 
-@pytest.mark.parametrize(("name", "preset"), thinned(CASES, ["base", "tiny", "edge"]))
+@pytest.mark.parametrize(("name", "preset"), [
+    *thinned(CASES, ["base", "edge"]),
+    *(pytest.param(name, "tiny", id=f"{name}-tiny", marks=() if name == "int4 in groups" else pytest.mark.long)
+      for name in CASES)])
 def test_equals_interpreter(preset: str, name: str) -> None:
     config, sizes = load_config(preset), CASES[name]
     share, tiny = sizes.heads // sizes.kv_heads, preset == "tiny"
@@ -93,10 +96,13 @@ def test_other_exponentials_equal_the_interpreter(softmax: Softmax) -> None:
         compile_network(network, load_config("edge"), rows=2)
 
 
-@pytest.mark.parametrize(("name", "preset"), thinned(
-    ["llama, 24 columns a head", "gpt2, 24 columns a head", "phi, half of a head rotated",
-     "gpt-neox, two norms of one input", "qwen3, norms of heads", "int4 in groups, padded and shared heads"],
-    ["tiny", "base"]))
+@pytest.mark.parametrize(("name", "preset"), some([
+    *product(["llama, 24 columns a head", "gpt2, 24 columns a head", "phi, half of a head rotated",
+              "gpt-neox, two norms of one input", "qwen3, norms of heads"], ["base"]),
+    ("int4 in groups, padded and shared heads", "tiny"),
+    *product(["llama, 24 columns a head", "gpt2, 24 columns a head", "phi, half of a head rotated",
+              "gpt-neox, two norms of one input", "qwen3, norms of heads"], ["tiny"]),
+    ("int4 in groups, padded and shared heads", "base")], 6))
 def test_without_fusion_the_same_bytes(name: str, preset: str) -> None:
     """Every result goes out and comes back, whatever the layers' form; the device gives what it gave."""
     network, config = random_network(replace(CASES[name], layers=2), SEED), load_config(preset)
@@ -139,7 +145,8 @@ def test_what_moves_without_fusion(name: str) -> None:
 
 
 @pytest.mark.parametrize("form", Form)
-@pytest.mark.parametrize(("family", "preset"), thinned(["gpt2", "llama"], ["base", "tiny"]))
+@pytest.mark.parametrize(("family", "preset"), some([
+    ("gpt2", "base"), ("llama", "base"), ("gpt2", "tiny"), ("llama", "tiny")], 2))
 def test_other_activations_equal_the_interpreter(family: str, preset: str, form: Form) -> None:
     """Also as one body of layers whose results have other steps, gated and not; not the table's numbers."""
     plain = scaled(random_network(Sizes(family=family, layers=3), SEED))

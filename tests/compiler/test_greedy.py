@@ -81,7 +81,7 @@ def test_eight_steps_of_the_bundled_draft(config: Config, effort: int) -> None:
      ("llama", BASE), ("gpt2", EDGE), ("phi", BASE), ("gpt_neox", BASE)]))
 def test_other_networks(name: str, config: Config) -> None:
     """Every number of steps up to the whole context, from an address that is not 0."""
-    network = random_network(replace(LLAMA, family=name), 5)
+    network = random_network(replace(LLAMA, family=name, layers=2), 5)
     loop = compile_greedy(network, config, effort=1, base_address=1 << 14)
     for position, steps in ((0, 1), (0, loop.max_positions), (7, 5), (loop.max_positions - 1, 1)):
         compare(loop, filled(loop, network, 1), 9, position, steps)
@@ -115,7 +115,7 @@ def test_on_rtl() -> None:
 
 
 def test_steps_out_of_range() -> None:
-    loop = compile_greedy(random_network(replace(LLAMA, positions=32), 3), BASE, effort=1)
+    loop = compile_greedy(random_network(replace(LLAMA, positions=32, layers=1), 3), EDGE, effort=1)
     for position, steps in ((0, 0), (0, 33), (31, 2)):
         with pytest.raises(CompileError, match=f"must be from 1 to 32, not {position} \\+ {steps}"):
             loop.registers(position, steps)

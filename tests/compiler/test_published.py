@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,8 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize(("kind", "config"), thinned(KINDS, [TINY, EDGE, BASE]))
+@pytest.mark.parametrize(("kind", "config"), [
+    *thinned(KINDS, [EDGE, BASE]), *some(product(KINDS, [TINY]))])
 def test_equals_the_interpreter(kind: str, config: Config) -> None:
     """Chains of every size, and a tree, behind the prefix."""
     random, sizes, rows = np.random.default_rng(SEED), KINDS[kind], {"tiny": 2, "edge": 5, "base": 16}[config.name]

@@ -165,6 +165,8 @@ def test_a_device_of_16_bits() -> None:
     assert compile_network(network_of(replace(SMALL, vocab=LIMIT)), EDGE, rows=2).size
 
 
+@pytest.mark.rtl
+@pytest.mark.long
 def test_rtl() -> None:
     """A launch of two steps: same tokens, same cycles."""
     network = network_of(SMALL)

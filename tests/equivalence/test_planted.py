@@ -1,5 +1,5 @@
 """Planted faults that the fuzzer once passed: a program with a fixed seed, as ``gemmule fuzz`` draws it, finds each.
-Hulls that are too small stand in the same device.
+Hulls that are too small stand in the same device, whose simulator is built for these tests alone: they are long.
 
 Where other draws need other seeds: ``python -m tests.equivalence.find_planted``.
 """
@@ -13,7 +13,6 @@ from gemmule.sim.fuzz.generate import generate
 from gemmule.sim.rtl.device import RtlDevice, RtlError
 from gemmule.sim.simulator import Simulator
 
-from ..thinned import some
 from .find_planted import COMMANDS, FOUND, TINY, notices, outcome, planted_verilog
 from .mutation import mutated
 from .planted import HULLS, MODEL, RTL
@@ -35,7 +34,8 @@ def verilog(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("fault", some(RTL, 2))
+@pytest.mark.long
+@pytest.mark.parametrize("fault", RTL)
 def test_rtl(fault: str, verilog: Path) -> None:
     """The last program finds the fault; without it the same device is exact."""
     first, last = SEEDS["rtl"][fault]
@@ -45,6 +45,7 @@ def test_rtl(fault: str, verilog: Path) -> None:
 
 
 @pytest.mark.rtl
+@pytest.mark.long
 def test_a_hull_without_its_last_bank_is_caught(verilog: Path) -> None:
     """By the testbench's check of claims. The same programs run without a word as long as no hull is wrong."""
     assert TINY.acc_banks == TINY.spm_banks

@@ -110,6 +110,7 @@ def printed(tmp_path: Path, gated: bool) -> str:
 
 
 @pytest.mark.rtl
+@pytest.mark.long  # every comparison of the device with the model runs on such a simulator
 def test_what_rests_changes_nothing_and_a_forgotten_register_shows(tmp_path, monkeypatch):
     """Many groups for a small design; then registers of which those that have run already hear nothing."""
     with_library(tmp_path / "cache")

@@ -68,6 +68,7 @@ def _icarus() -> None:
     need_icarus()
 
 
+@pytest.mark.long
 def test_random_program_has_the_cycles_of_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     case = short_program()
     verilog = verilog_path(TINY)

@@ -16,7 +16,8 @@ DRAM = Dram(latency=17, banks=4, row_bytes=512, row_miss=11, turnaround=3, refre
 pytestmark = pytest.mark.rtl
 
 
-@pytest.fixture(scope="module", params=[1, 3], ids=lambda cycles: f"beat_cycles={cycles}")
+@pytest.fixture(scope="module", params=[3, pytest.param(1, marks=pytest.mark.long)],
+                ids=lambda cycles: f"beat_cycles={cycles}")
 def device(request):
     dram = DRAM.model_dump() | {"beat_cycles": request.param}
     config = Config(**{**load_config("tiny").model_dump(), "dram": dram, "name": "stub"})

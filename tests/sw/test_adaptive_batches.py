@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ from gemmule.sw.models.pair import bundled_pair
 from gemmule.sw.serving.arrivals import Arrival
 from gemmule.sw.serving.serve import serve
 from gemmule.sw.step import Want
-from tests.thinned import some, thinned
+from tests.thinned import of_methods, some, thinned
 
 from .test_methods import CONFIG as EDGE
 from .test_methods import DRAFT as OTHER
@@ -123,7 +124,7 @@ def test_without_the_limit_batches_lose(session: Session, monkeypatch: pytest.Mo
     assert ledger.cycles > most(session, reference)
 
 
-@pytest.mark.parametrize("count", [4, 6])
+@pytest.mark.parametrize("count", some([6, 4]))
 def test_the_account_is_what_autoregressive_decoding_takes(session: Session, count: int) -> None:
     """Of texts of other lengths, of which some take others' places: costs are of other tokens than the texts'."""
     ledger, reference, steps = planted(session, (0.9, 0.5, 0.0, 1.0, 0.7, 0.2)[:count])
@@ -147,7 +148,7 @@ def short(session: Session, method: str) -> tuple[int, float]:
     return found[0][1].cycles, most(session, found[1][1])
 
 
-@pytest.mark.parametrize("method", ["pld", "draft", "suffix"])
+@pytest.mark.parametrize("method", some(["pld", "draft", "suffix"]))
 def test_short_answers_are_not_slower(session: Session, method: str) -> None:
     """Texts that end early wait for others, with which the next prompts share passes as they do by `ar`."""
     taken, limit = short(session, method)
@@ -171,11 +172,9 @@ def test_long_answers_do_not_wait_for_all(session: Session) -> None:
     assert steps.account.plain + steps.account.beside == pytest.approx(reference.cycles, rel=5e-3)
 
 
-@pytest.mark.parametrize("method", some(SHARING, 6))
+@pytest.mark.parametrize("method", of_methods([name for name in SHARING if name != "ar"], ("draft-tree", "jacobi")))
 def test_texts_that_nobody_guesses(method: str) -> None:
     """Random networks: each text is that of `ar`, and the batch is not slower."""
-    if method == "ar":
-        return
     prompts, found = [[3, 1, 4, 1, 5], [7, 7], [2, 9, 2, 9]], []
     target, draft = model(batch=2), model(OTHER, 1, batch=2)
     for adaptive in (False, True):
@@ -194,8 +193,9 @@ def test_texts_that_nobody_guesses(method: str) -> None:
     assert found[1][1] <= 1.02 * found[0][1]  # texts of 30 tokens: the limit is that of 64
 
 
-@pytest.mark.parametrize(("cache", "method"), thinned(
-    [(0, True), (0, False), (400, True), (160, True)], ["pld", "draft"]))
+@pytest.mark.parametrize(("cache", "method"), some([
+    ((160, True), "pld"), ((0, False), "draft"), *product([(0, True), (400, True)], ["pld", "draft"]),
+    ((160, True), "draft"), ((0, False), "pld")], 2))
 def test_requests_that_arrive(cache: tuple[int, bool], method: str) -> None:
     """Requests join while others draft, leave for lack of pages, and pass their prompts in pieces."""
     pool, ahead = cache
@@ -248,7 +248,7 @@ def test_prompts_that_share_passes() -> None:
     assert (counted.plain, counted.beside, counted.coming) == (50, 24, 0)
 
 
-@pytest.mark.parametrize("method", ["lookahead", "pld"])
+@pytest.mark.parametrize("method", some(["pld", "lookahead"]))
 def test_long_prompts_of_other_lengths(method: str) -> None:
     """What they take together is less than the longest one lets expect: nobody may spend the rest."""
     prompts = [(PROMPTS[number] * 9)[:length] for number, length in enumerate((70, 9, 20, 12))]

@@ -156,6 +156,7 @@ def test_adaptive_verification(both: tuple[LoadedModel, Trained]) -> None:
 
 
 @pytest.mark.rtl
+@pytest.mark.long  # test_one_pass.py lends rows on the RTL, too
 def test_rtl_takes_the_same_cycles() -> None:
     """Eight tokens, with the target's rows lent, own rows left and borrowed."""
     config, runs, ledgers, expected = load_config("tiny"), [], [], list[int]()

@@ -58,7 +58,7 @@ def test_full_device(arguments: list[str], unbuffered: str) -> None:
     assert "Exception ignored" not in done.stderr
 
 
-@pytest.mark.parametrize("arguments", [["--help"], SMALL, ["disasm", "64x64x64", "--config", "tiny"]])
+@pytest.mark.parametrize("arguments", some([["--help"], SMALL, ["disasm", "64x64x64", "--config", "tiny"]], 2))
 def test_closed_pipe(arguments: list[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
@@ -110,9 +110,10 @@ def test_json_on_standard_output() -> None:
     assert plain.stdout.splitlines() == [line for line in done.stderr.splitlines() if "simulated in" not in line]
 
 
-@pytest.mark.parametrize("arguments", [
-    [*SMALL, "--dataflow", "rs"], [*SMALL[:2], "--shape", "0x1x1"], ["generate", "--config", "tiny"],
-    ["fuzz", "--programs", "0"], ["cosim", "conv"], ["disasm", "nothing.bin"], ["generate", "--prompt", ""]])
+@pytest.mark.parametrize("arguments", some([
+    [*SMALL[:2], "--shape", "0x1x1"], ["fuzz", "--programs", "0"], ["disasm", "nothing.bin"],
+    ["generate", "--config", "tiny"], [*SMALL, "--dataflow", "rs"], ["cosim", "conv"],
+    ["generate", "--prompt", ""]], 4))
 def test_refused_commands_make_nothing(arguments: list[str], tmp_path: Path) -> None:
     done = subprocess.run([*GEMMULE, *arguments, "--json", "out/deep/a.json"], capture_output=True, text=True,
                           cwd=tmp_path)
@@ -210,8 +211,7 @@ def test_a_stream_that_nobody_reads_ends() -> None:
     assert process.wait(60) == CLOSED_PIPE
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
-@pytest.mark.parametrize("stream", ["--stream", "--no-stream"])
+@pytest.mark.parametrize(("encoding", "stream"), thinned(["ascii", "latin-1", "utf-8"], ["--stream", "--no-stream"]))
 def test_what_the_output_cannot_encode_is_escaped(encoding: str, stream: str) -> None:
     done = subprocess.run([*GEMMULE, "generate", "--model", "small", "--method", "ar", "--max-new-tokens", "2", stream,
                            "--prompt", "# \u20ac\U0001f642"], capture_output=True,

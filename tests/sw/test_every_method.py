@@ -7,6 +7,7 @@ had been drafted, drawn tokens included; prompts leave few positions of the cont
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -68,21 +69,38 @@ def _same(found: Generation, expected: Generation) -> None:
         expected.tokens, expected.finish_reason, expected.stop_string, expected.text_end)
 
 
+@cache
+def _plain(rule: str, prompt: tuple[int, ...], new: int, stop: int | None = None, overflow: str = "stop") -> Generation:
+    """By autoregressive decoding, once for all methods; ``stop``: the one token that ends it."""
+    stops = NO_STOPS if stop is None else Stops(frozenset({stop}))
+    return _talk("ar", rule, stops, overflow).turn(list(prompt), new)
+
+
+@cache
+def _stopped(rule: str, string: str) -> tuple[Generation, Generation]:
+    """By autoregressive decoding: a text up to a string, and the next turn behind it."""
+    talk = _talk("ar", rule, _at(string))
+    first, talk.stops = talk.turn(PROMPTS[2], 30), NO_STOPS
+    return first, talk.turn([8, 5], 9)
+
+
+def _at(string: str) -> Stops:
+    return Stops(strings=[string], words=Detokenizer(_words))
+
+
 @pytest.mark.parametrize(("method", "rule"), METHOD_RULES)
 def test_strings_inside_accepted_drafts(method: str, rule: str) -> None:
     """A piece of the text is the stop string, wherever it begins; what comes behind is the same as without drafts."""
-    whole = _words(_talk("ar", rule).turn(PROMPTS[2], 30).tokens)
+    whole = _words(_plain(rule, tuple(PROMPTS[2]), 30).tokens)
     inside = 0
     for at in range(3, 24, 5):
-        stops = Stops(strings=[whole[at:at + 3]], words=Detokenizer(_words))
-        talks = [_talk(name, rule, stops) for name in ("ar", method)]
-        expected, found = (talk.turn(PROMPTS[2], 30) for talk in talks)
+        expected, behind = _stopped(rule, whole[at:at + 3])
+        talk = _talk(method, rule, _at(whole[at:at + 3]))
+        found, talk.stops = talk.turn(PROMPTS[2], 30), NO_STOPS
         _same(found, expected)
         assert found.finish_reason == "stop"
         inside += sum(accepted + 1 for _, accepted in found.steps) > len(found.tokens)
-        for talk in talks:
-            talk.stops = NO_STOPS
-        _same(talks[1].turn([8, 5], 9), talks[0].turn([8, 5], 9))
+        _same(talk.turn([8, 5], 9), behind)
     if method == "draft":
         assert inside, "a draft goes on behind a string"
 
@@ -90,11 +108,12 @@ def test_strings_inside_accepted_drafts(method: str, rule: str) -> None:
 @pytest.mark.parametrize(("method", "rule"), METHOD_RULES)
 def test_the_length_comes_before_a_stop(method: str, rule: str) -> None:
     """A text of so many tokens ends there, though its next token would have stopped it."""
-    text = _talk("ar", rule).turn(PROMPTS[0], 12).tokens
+    text = _plain(rule, tuple(PROMPTS[0]), 12).tokens
     for new in (1, 2, GAMMA, GAMMA + 1, 9):
-        stops = Stops(frozenset({text[new]}) - {*text[:new]})
-        expected, found = (_talk(name, rule, stops).turn(PROMPTS[0], new) for name in ("ar", method))
-        _same(found, expected)
+        stop = None if text[new] in text[:new] else text[new]
+        stops = NO_STOPS if stop is None else Stops(frozenset({stop}))
+        found = _talk(method, rule, stops).turn(PROMPTS[0], new)
+        _same(found, _plain(rule, tuple(PROMPTS[0]), new, stop))
         assert (len(found.tokens), found.finish_reason) == (new, "length")
 
 
@@ -103,8 +122,8 @@ def test_prompts_near_the_end_of_the_context(method: str, rule: str) -> None:
     """Fewer positions are left than a step drafts, down to one."""
     prompt = (PROMPTS[2] * SIZES.positions)[:SIZES.positions]
     for left in range(1, GAMMA + 3):
-        expected, found = (_talk(name, rule).turn(prompt[:-left], 30) for name in ("ar", method))
-        _same(found, expected)
+        found = _talk(method, rule).turn(prompt[:-left], 30)
+        _same(found, _plain(rule, tuple(prompt[:-left]), 30))
         assert (len(found.tokens), found.finish_reason) == (left, "context")
 
 
@@ -112,9 +131,9 @@ def test_prompts_near_the_end_of_the_context(method: str, rule: str) -> None:
 def test_drafts_cross_the_context(method: str, overflow: str) -> None:
     """The text is cut and goes on, twice: no draft reaches over the edge, and draws are those of their positions."""
     for rule in RULES:
-        expected, found = (_talk(name, rule, overflow=overflow).turn(PROMPTS[2], 3 * SIZES.positions // 2)
-                           for name in ("ar", method))
-        _same(found, expected)
+        new = 3 * SIZES.positions // 2
+        found = _talk(method, rule, overflow=overflow).turn(PROMPTS[2], new)
+        _same(found, _plain(rule, tuple(PROMPTS[2]), new, overflow=overflow))
         assert found.dropped > 0
 
 

@@ -46,7 +46,7 @@ from gemmule.sw.kv.text import TextKV
 from gemmule.sw.limits import Range
 from gemmule.sw.step import Forward, LayerRange, Want
 from tests.compiler.integer_networks import Sizes, random_network
-from tests.thinned import thinned
+from tests.thinned import of_methods, thinned
 
 SEED = 20261126
 CONFIG = load_config("edge")
@@ -165,7 +165,8 @@ def test_together(method: str, rule: str) -> None:
         assert run.tokens == plain(tuple(prompt), 9 + 4 * i, rule, "stop", i).tokens
 
 
-@pytest.mark.parametrize("method", [name for name in FREE if name not in ("ar", "draft")])
+@pytest.mark.parametrize("method", of_methods(
+    [name for name in FREE if name not in ("ar", "draft")], ("int4-self", "layerskip", "draft-tree", "triforce")))
 def test_by_the_interpreter(models: tuple[LoadedModel, LoadedModel], method: str) -> None:
     """The same tokens, steps and cycles as of the simulated device, first layers included."""
     target, draft = models

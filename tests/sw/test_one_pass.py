@@ -36,7 +36,7 @@ from gemmule.sw.device.runtime import TARGET, LoadedModel
 from gemmule.sw.errors import InputError
 from gemmule.sw.step import Asking
 from tests.compiler.integer_networks import Sizes, borrowing, random_network
-from tests.thinned import some, thinned
+from tests.thinned import some
 
 CONFIG = load_config("edge")
 SIZES = Sizes(family="llama", hidden=48, inner=100, heads=4, kv_heads=2, head_dim=24, layers=4, vocab=41, positions=70,
@@ -104,6 +104,11 @@ def both() -> tuple[LoadedModel, Trained]:
     return models()
 
 
+@pytest.fixture(scope="module")
+def interpreted() -> tuple[LoadedModel, Trained]:
+    return models(interpreted=True)
+
+
 def talk(target: LoadedModel, trained: Trained, ledger: Ledger, *, method: str = "parallel", count: int = 4,
          overflow: str = "stop", kept: bool = True, rule: Rule = GREEDY, **options: int | str) -> Conversation:
     charged = {kind: replace(one, model=one.model.charging(ledger)) for kind, one in trained.items()}
@@ -115,7 +120,13 @@ def talk(target: LoadedModel, trained: Trained, ledger: Ledger, *, method: str =
     return Conversation(target, drafter, ledger, rule=rule, overflow=OVERFLOWS[overflow], kv=kv)
 
 
-@pytest.mark.parametrize(("number", "way"), thinned(range(len(PROMPTS)), product(["stop", "sinks"], TRAINED)))
+SHORT = {(3, "sinks", "eagle"), (2, "stop", "parallel"), (0, "sinks", "joined")}
+"""A prompt of each kind, and every method."""
+
+
+@pytest.mark.parametrize(("number", "way"), [
+    pytest.param(number, way, id=f"{number}-{'-'.join(way)}", marks=() if (number, *way) in SHORT else pytest.mark.long)
+    for number in range(len(PROMPTS)) for way in product(["stop", "sinks"], TRAINED)])
 def test_the_text_is_that_of_ar(both: tuple[LoadedModel, Trained], number: int, way: tuple[str, str]) -> None:
     """To the end of the context and behind it, and in a second turn that takes some of the text back."""
     prompt, (overflow, method) = PROMPTS[number], way
@@ -157,10 +168,11 @@ def test_a_shape_that_is_given(both: tuple[LoadedModel, Trained]) -> None:
 
 
 @pytest.mark.parametrize("method", TRAINED)
-def test_by_the_interpreter(both: tuple[LoadedModel, Trained], method: str) -> None:
+def test_by_the_interpreter(both: tuple[LoadedModel, Trained], interpreted: tuple[LoadedModel, Trained],
+                            method: str) -> None:
     """The same tokens, steps and cycles as of the simulated device."""
     runs, ledgers = [], []
-    for target, trained in (both, models(interpreted=True)):
+    for target, trained in (both, interpreted):
         ledgers.append(Ledger(CONFIG))
         runs.append(talk(target, trained, ledgers[-1], method=method, count=7).turn(PROMPTS[3], 30))
     assert (runs[0].tokens, runs[0].steps) == (runs[1].tokens, runs[1].steps)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,7 @@ def _prompt() -> list[int]:
     return bundled_pair("small").encode(3 * TEXTS[0])
 
 
+@cache
 def _interpreted(schedule: Pruning) -> list[int]:
     network = bundled_pair("small").target(BASE, 0).network
     model = InterpretedModel(TARGET, network, Untimed(network.graph, max_rows=16), None)  # type: ignore[arg-type]

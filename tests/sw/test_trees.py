@@ -175,6 +175,7 @@ def test_every_node_sees_its_path_only() -> None:
 
 
 @pytest.mark.rtl
+@pytest.mark.long  # test_methods_rtl.py moves rows of trees, too
 def test_rtl_moves_the_same_rows_in_the_same_cycles() -> None:
     network, device = random_network(SIZES, SEED), load_config("tiny")
     ledgers, texts = [], []

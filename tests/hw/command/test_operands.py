@@ -16,6 +16,7 @@ from gemmule.sim.verify.access import accesses
 from gemmule.terms import OUT
 
 from ...classes import DRAM_BYTES, Drawn, classes, draw
+from ...thinned import some
 from ..bench import run_bench
 from .resolve_commands import resolved
 
@@ -83,12 +84,12 @@ def mutant(name: str, old: str, new: str) -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize(("name", "old", "new", "unit"), [
+@pytest.mark.parametrize(("name", "old", "new", "unit"), some([
     ("hulls", "spans.inner2, self.plane2)", "spans.inner2)", Unit.VECTOR),  # a result's second plane
     ("spans", "Mux(means.transposed_a, m_group, k_group)", "k_group", Unit.MATRIX),
     ("banks", "Mux(means.rope, angles, 0)", "0", Unit.VECTOR),
     ("spans", "Mux(means.transposed_b, k_group, n_group)", "n_group", Unit.MATRIX),
-])
+], 2))
 def test_a_wrong_hull_is_noticed(monkeypatch, name, old, new, unit):
     monkeypatch.setattr(resolve_module, name.capitalize(), getattr(mutant(name, old, new), name.capitalize()))
     found = wrong_claims(CONFIGS["narrow"])

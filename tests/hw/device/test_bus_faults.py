@@ -11,7 +11,7 @@ from gemmule.isa import Command, Unit, encode_program
 from gemmule.resolve import FAULTS
 
 from ...thinned import some
-from ..bench import run_bench
+from ..bench import Simulated, run_bench
 
 CONFIG = load_config("tiny")  # 4-byte bus, bursts of 64 bytes
 CHANNELS = ("ar", "r", "aw", "w", "b")
@@ -173,14 +173,19 @@ async def recover(ctx, memory: Memory) -> None:
     assert ctx.get(memory.dut.irq) == 0
 
 
+@pytest.fixture(scope="module")
+def device() -> Simulated:
+    return Simulated(Gemmule(config=CONFIG))
+
+
 # When a channel falls silent: at the start, or once the load's traffic is at hand; commands dispatched by then.
 SILENCES = (("ar", "start", 0), ("r", "start", 0), ("ar", "load", 3), ("r", "load", 3), ("aw", "start", 3),
             ("w", "start", 3), ("b", "start", 3))
 
 
-def test_silent_channel_ends_the_launch() -> None:
+def test_silent_channel_ends_the_launch(device: Simulated) -> None:
     """In the cycle after as many silent cycles as the watchdog allows; a reset brings the device back."""
-    dut = Gemmule(config=CONFIG)
+    dut = device.component
 
     async def bench(ctx):
         memory = Memory(dut)
@@ -205,7 +210,7 @@ def test_silent_channel_ends_the_launch() -> None:
             await recover(ctx, memory)
             await memory.copy_works(ctx, 4 + 4 * i)
 
-    run_bench(dut, bench)
+    device.run(bench)
 
 
 def test_one_bank_of_each_memory_is_enough() -> None:
@@ -220,8 +225,8 @@ def test_one_bank_of_each_memory_is_enough() -> None:
     run_bench(dut, bench)
 
 
-def test_without_limit_the_device_waits() -> None:
-    dut = Gemmule(config=CONFIG)
+def test_without_limit_the_device_waits(device: Simulated) -> None:
+    dut = device.component
 
     async def bench(ctx):
         memory = Memory(dut)
@@ -235,12 +240,12 @@ def test_without_limit_the_device_waits() -> None:
         await memory.until_irq(ctx)
         assert await memory.read(ctx, Csr.STATUS) == 2
 
-    run_bench(dut, bench)
+    device.run(bench)
 
 
-def test_start_that_waits_for_a_dead_fetch() -> None:
+def test_start_that_waits_for_a_dead_fetch(device: Simulated) -> None:
     """A fault leaves a fetch read behind that is never answered: the next launch ends before cycle 0."""
-    dut = Gemmule(config=CONFIG)
+    dut = device.component
 
     async def bench(ctx):
         memory = Memory(dut)
@@ -259,12 +264,12 @@ def test_start_that_waits_for_a_dead_fetch() -> None:
         await recover(ctx, memory)
         await memory.copy_works(ctx, 8)
 
-    run_bench(dut, bench)
+    device.run(bench)
 
 
-def test_watchdog_in_the_last_cycle() -> None:
+def test_watchdog_in_the_last_cycle(device: Simulated) -> None:
     """A launch that ends with a fault in the very cycle in which the watchdog expires ends by the watchdog."""
-    dut = Gemmule(config=CONFIG)
+    dut = device.component
     program = [Command.make(Unit.STORE, flags=(7,)), *copy(), *copy()]
 
     async def bench(ctx):
@@ -299,13 +304,13 @@ def test_watchdog_in_the_last_cycle() -> None:
         await memory.write(ctx, Csr.WATCHDOG, LIMIT)
         await memory.copy_works(ctx, 8)
 
-    run_bench(dut, bench)
+    device.run(bench)
 
 
 @pytest.mark.parametrize("source", some(["fetch", "store", "load"], 2))
-def test_error_response_drains_and_stops(source: str) -> None:
+def test_error_response_drains_and_stops(device: Simulated, source: str) -> None:
     """SLVERR and DECERR are faults; EXOKAY is not. The next program runs without a reset."""
-    dut = Gemmule(config=CONFIG)
+    dut = device.component
     commands = copy(4) + [Command.make(Unit.LOAD, base=0, rows=1, bytes=4, row=i) for i in range(30)]
     low, high = {"fetch": (1, 10), "load": (1, 30), "store": (3, 32)}[source]
 
@@ -336,4 +341,4 @@ def test_error_response_drains_and_stops(source: str) -> None:
                 await memory.tick(ctx)
             await memory.copy_works(ctx, 12)
 
-    run_bench(dut, bench)
+    device.run(bench)

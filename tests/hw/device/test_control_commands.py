@@ -13,13 +13,13 @@ from gemmule.isa import CONTROL, Command, Length, Source, Unit, decode_table, en
 from gemmule.resolve import FAULTS, OUT, OUT_FIELDS, TERMS, config_vector, resolve_row
 
 from ...thinned import some
-from ..bench import run_bench
+from ..bench import Simulated
 from .top_bench import BASES, CONFIG, LENGTHS, LIMITS, TIMING, Bench, StandIns, random_program
 
 
-@pytest.fixture
-def device() -> Gemmule:
-    return Gemmule(config=CONFIG, timing=TIMING, units=StandIns())
+@pytest.fixture(scope="module")
+def device() -> Simulated:
+    return Simulated(Gemmule(config=CONFIG, timing=TIMING, units=StandIns()))
 
 
 def load(**values: int | Length) -> Command:
@@ -85,12 +85,12 @@ def nested(rng: random.Random, count: int, depth: int = 0) -> list[Command]:
 
 
 @pytest.mark.parametrize(("seed", "stall"), some([(1, 0.3), (0, 0.0)]))
-def test_streams_of_several_launches(device: Gemmule, seed: int, stall: float) -> None:
+def test_streams_of_several_launches(device: Simulated, seed: int, stall: float) -> None:
     rng = random.Random(seed)
     print("seed", seed)
 
     async def bench(ctx) -> None:
-        host = Bench(device, rng, stall)
+        host = Bench(device.component, rng, stall)
         await host.set_up(ctx)
         faults = []
         for least in (0, 60, 0, 100, 0, 60):
@@ -104,10 +104,10 @@ def test_streams_of_several_launches(device: Gemmule, seed: int, stall: float) -
         assert 0 in faults
         print(faults)
 
-    run_bench(device, bench, cycles=60000)
+    device.run(bench, cycles=60000)
 
 
-def test_where_a_fault_is(device: Gemmule) -> None:
+def test_where_a_fault_is(device: Simulated) -> None:
     """In a turn of a body, of a move and of a control command; behind a body that was not wanted."""
     programs = {
         "limit": [load(), repeat(3, 5), load(base=1), set_displacement(1, Source.DISPLACEMENT, 1, amount=2048), load()],
@@ -116,7 +116,7 @@ def test_where_a_fault_is(device: Gemmule) -> None:
     }
 
     async def bench(ctx) -> None:
-        host = Bench(device, random.Random(1))
+        host = Bench(device.component, random.Random(1))
         await host.set_up(ctx)
         for name, program in programs.items():
             _, fault = await check(ctx, host, program)
@@ -124,15 +124,15 @@ def test_where_a_fault_is(device: Gemmule) -> None:
         _, fault = await check(ctx, host, [replace(load(), predicate=0)] * 3)  # and the next launch is clean
         assert fault == 0
 
-    run_bench(device, bench)
+    device.run(bench)
 
 
-def test_when_a_launch_ends(device: Gemmule) -> None:
+def test_when_a_launch_ends(device: Simulated) -> None:
     """With its last control command, or one cycle behind the last command that is dropped."""
     stay = TIMING.control
 
     async def bench(ctx) -> None:
-        host = Bench(device, random.Random(2))
+        host = Bench(device.component, random.Random(2))
         await host.set_up(ctx)
         for dropped in (0, 1, 2, 9, 40):
             program = [repeat(dropped, 0), *[load()] * dropped] if dropped else [set_length(1)]
@@ -144,16 +144,16 @@ def test_when_a_launch_ends(device: Gemmule) -> None:
             gone = taken + stay + TIMING.resolve  # what was taken leaves resolve
             assert host.irq_at == max(last, gone) + 2
 
-    run_bench(device, bench)
+    device.run(bench)
 
 
-def test_a_body_is_read_once(device: Gemmule) -> None:
+def test_a_body_is_read_once(device: Simulated) -> None:
     """A body that the window holds comes over the bus for its first turn; a longer one for every one."""
     async def bench(ctx) -> None:
-        host = Bench(device, random.Random(3))
+        host = Bench(device.component, random.Random(3))
         await host.set_up(ctx)
         for body, reads in ((CONFIG.fetch_queue, 1), (CONFIG.fetch_queue + 1, 3)):
             await check(ctx, host, [repeat(body, 3), *[load(rows=0)] * body])
             assert sum(beats for _, beats in host.requests) * CONFIG.bus_bytes == (1 + body * reads) * 32
 
-    run_bench(device, bench)
+    device.run(bench)

@@ -1,12 +1,15 @@
 """The device's Verilog, made once for the tests of this folder."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import pytest
 
 from gemmule.config import load_config
 from gemmule.hw.flow import verilog
 from gemmule.hw.flow.verilog import TOP, UNITS, Verilog, verilog_of
+
+TINY = load_config("tiny")
 
 
 @dataclass(frozen=True)
@@ -15,13 +18,16 @@ class Device:
 
     written: str
     plain: Verilog
-    sources: Verilog
-    """With source attributes."""
+
+    @cached_property
+    def sources(self) -> Verilog:
+        """With source attributes."""
+        return verilog_of(UNITS[TOP](TINY, None), TOP, sources=True)
 
 
 @pytest.fixture(scope="session")
 def device() -> Device:
-    tiny, rename, seen = load_config("tiny"), verilog.plain, []
+    rename, seen = verilog.plain, []
 
     def plain(text: str) -> tuple[str, dict[str, str]]:
         seen.append(text)
@@ -29,5 +35,5 @@ def device() -> Device:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(verilog, "plain", plain)
-        made, sources = (verilog_of(UNITS[TOP](tiny, None), TOP, sources=flag) for flag in (False, True))
-    return Device(seen[0], made, sources)
+        made = verilog_of(UNITS[TOP](TINY, None), TOP)
+    return Device(seen[0], made)

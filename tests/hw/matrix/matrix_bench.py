@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 from amaranth.hdl import Module, ResetInserter, Signal
@@ -12,7 +13,7 @@ from gemmule.hw.matrix.matrix import Matrix
 from gemmule.isa import Unit, legal_flags
 from gemmule.timing import Timing
 
-from ..bench import run_bench
+from ..bench import Simulated
 
 UNSIGNED, B_T, ACCUMULATE, OS, A_T, INT4, SCALES, REUSE = (1 << i for i in range(8))
 REGION = 128  # accumulator rows of one result region
@@ -203,15 +204,21 @@ def apply(expected, weights, spm, f, dim):
     return weights
 
 
+@lru_cache(maxsize=8)
+def simulated(config):
+    """The unit, what resets it, and the simulator of both."""
+    dut, top, reset = Matrix(config=config, timing=Timing.of(config)), Module(), Signal()
+    top.submodules.dut = ResetInserter(reset)(dut)
+    return dut, reset, Simulated(top)
+
+
 def play(config, works, seed, *, before=None):
     """Run the commands; return the schedule, after comparing memory and every cycle.
 
     ``before``: (command, cycle): it is started first, and the unit is reset in that cycle after it.
     """
     dim, preload = config.dim, config.preload
-    dut = Matrix(config=config, timing=Timing.of(config))
-    top, reset = Module(), Signal()
-    top.submodules.dut = ResetInserter(reset)(dut)
+    dut, reset, unit = simulated(config)
     rng = np.random.default_rng(seed)
     spm = rng.integers(0, 256, (SPM_ROWS, dim), dtype=np.uint8)
     acc = rng.integers(-2**31, 2**31, (2 * REGION, dim), dtype=np.int64).astype(np.int32)
@@ -299,7 +306,7 @@ def play(config, works, seed, *, before=None):
             await ctx.tick()
             t += 1
 
-    run_bench(top, bench, cycles=60000)
+    unit.run(bench, cycles=60000)
     assert finish == plan.finish
     assert release == plan.release
     assert reads_a == plan.reads_a

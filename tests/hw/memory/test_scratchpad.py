@@ -13,6 +13,7 @@ from gemmule.hw.flow.export import export
 from gemmule.hw.flow.lint import lint
 from gemmule.hw.memory.scratchpad import Scratchpad
 
+from ...thinned import some
 from ..bench import run_bench
 
 CONFIGS = {
@@ -113,6 +114,6 @@ def test_full_size_elaborates() -> None:
     run_bench(dut, bench)
 
 
-@pytest.mark.parametrize("name", ["one_bank", "preload_4"])
+@pytest.mark.parametrize("name", some(["one_bank", "preload_4"]))
 def test_lint(name: str, tmp_path: Path) -> None:
     lint(export(CONFIGS[name], tmp_path, unit="scratchpad").files, "scratchpad")

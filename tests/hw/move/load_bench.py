@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from gemmule.hw.move.load import Load
 from gemmule.isa import MoveFlag, Unit, legal_flags
 from gemmule.timing import Timing
 
-from ..bench import run_bench
+from ..bench import Simulated
 from .rows import join, pitch, spans
 
 ROWS = 2048
@@ -205,11 +206,18 @@ def expected(config: Config, commands: list[dict[str, int]], earliest: list[int]
     return trace
 
 
+@lru_cache(maxsize=4)
+def simulated(config: Config) -> Simulated:
+    """The unit's simulator, for all runs on this configuration."""
+    return Simulated(Load(config=config, timing=Timing.of(config)))
+
+
 def simulate(config: Config, commands: list[dict[str, int]], earliest: list[int], dram: np.ndarray,
              spm: np.ndarray, acc: np.ndarray, *, latency: int, stalls: random.Random | None = None,
              gaps: float = 0.0, beat_cycles: int = 1, bad_beat: int | None = None) -> Trace:
     """Run the unit on the memories; with ``stalls``, requests wait and beats come with gaps."""
-    dut = Load(config=config, timing=Timing.of(config))
+    unit = simulated(config)
+    dut = unit.component
     trace, bus, dim = Trace(), config.bus_bytes, config.dim
 
     async def bench(ctx) -> None:
@@ -284,7 +292,7 @@ def simulate(config: Config, commands: list[dict[str, int]], earliest: list[int]
                 trace.finishes.append(cycle)
             cycle += 1
 
-    run_bench(dut, bench, cycles=40000)
+    unit.run(bench, cycles=40000)
     return trace
 
 

@@ -13,6 +13,7 @@ from gemmule.hw.flow.lint import lint
 from gemmule.hw.move.load import Load
 from gemmule.timing import Timing
 
+from ...thinned import some, thinned
 from ..bench import rejection
 from .load_bench import (
     ACC,
@@ -43,8 +44,7 @@ def test_cycles_and_data(name: str, latency: int, beat_cycles: int) -> None:
     check(config, commands, earliest, 3, latency=latency, beat_cycles=beat_cycles)
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-@pytest.mark.parametrize("gaps", [0.1, 0.6])
+@pytest.mark.parametrize(("name", "gaps"), thinned(CONFIGS, [0.1, 0.6]))
 def test_gaps_and_stalls(name: str, gaps: float) -> None:
     config, rng = CONFIGS[name], random.Random(f"{name} {gaps}")
     commands = program(rng, config, 26 if config.dim < 32 else 13)
@@ -180,6 +180,6 @@ def test_foreign_timing() -> None:
             f"{name} must be {built}, as built, not 4")
 
 
-@pytest.mark.parametrize("name", ["2_2", "single", "one_beat", "64_32"])
+@pytest.mark.parametrize("name", some(["2_2", "one_beat", "single", "64_32"], 2))
 def test_lint(name: str, tmp_path: Path) -> None:
     lint(export(CONFIGS[name], tmp_path, unit="load").files, "load")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 from dataclasses import replace as changed
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,8 @@ from gemmule.hw.move.store import Store
 from gemmule.isa import MoveFlag
 from gemmule.timing import Timing
 
-from ..bench import rejection, run_bench
+from ...thinned import some, thinned
+from ..bench import Simulated, rejection
 from .rows import join, pitch, spans
 
 ROWS = 1024
@@ -155,11 +157,18 @@ def expected(config: Config, commands: list[dict[str, int]], earliest: list[int]
     return trace
 
 
+@lru_cache(maxsize=4)
+def simulated(config: Config) -> Simulated:
+    """The unit's simulator, for all runs on this configuration."""
+    return Simulated(Store(config=config, timing=Timing.of(config)))
+
+
 def simulate(config: Config, commands: list[dict[str, int]], earliest: list[int], spm: np.ndarray, acc: np.ndarray,
              dram: np.ndarray, *, latency: int, stalls: random.Random | None = None, bad_burst: int | None = None,
              limit: int = 8) -> Trace:
     """Run the unit on the memories."""
-    dut = Store(config=config, timing=Timing.of(config))
+    unit = simulated(config)
+    dut = unit.component
     axi = dut.axi
     trace = Trace()
     bus = config.bus_bytes
@@ -256,7 +265,7 @@ def simulate(config: Config, commands: list[dict[str, int]], earliest: list[int]
         assert not responses
         trace.offers += zip(offers["aw"], offers["w"], strict=True)
 
-    run_bench(dut, bench, cycles=40000)
+    unit.run(bench, cycles=40000)
     return trace
 
 
@@ -299,8 +308,7 @@ def test_cycles_and_data(name: str, latency: int, limit: int) -> None:
         beat += beats
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(("name", "seed"), thinned(CONFIGS, [1, 2]))
 def test_stalls(name: str, seed: int) -> None:
     config, rng = CONFIGS[name], random.Random(seed)
     commands = [random_command(rng, config, i) for i in range(18)]
@@ -385,6 +393,6 @@ def test_foreign_timing() -> None:
             f"{name} must be {built}, as built, not 4")
 
 
-@pytest.mark.parametrize("name", ["2_2", "one_beat", "64_32"])
+@pytest.mark.parametrize("name", some(["2_2", "one_beat", "64_32"], 2))
 def test_lint(name: str, tmp_path: Path) -> None:
     lint(export(CONFIGS[name], tmp_path, unit="store").files, "store")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,8 @@ from gemmule.isa import ArgmaxFlag, CommitFlag, CompareFlag, ImportanceFlag, Key
 from gemmule.numerics.select import accumulate_importance, argmax_rows, top_k
 from gemmule.timing import Timing
 
-from ..bench import rejection, run_bench
+from ...thinned import some
+from ..bench import Simulated, rejection
 
 SPM_ROWS = 1024
 KEY_MAX, WORD_MAX = 2**24 - 1, 2**32 - 1
@@ -207,9 +209,16 @@ def memories(dut: Select, golden: Golden):  # type: ignore[no-untyped-def]
         yield "running", e, dut.argmax.running.data[e], int(golden.best[e]) & 65535 | int(golden.best_id[e]) << 16
 
 
+@lru_cache(maxsize=4)
+def simulated(config: Config) -> Simulated:
+    """The unit's simulator, for all runs on this configuration."""
+    return Simulated(Select(config=config, timing=Timing.of(config)))
+
+
 def simulate(config: Config, commands: list[Command], spm: np.ndarray, *, seed: int, scrambled: bool = True) -> Trace:
     """Run commands back to back or with gaps; memories, rows, reads, predicates and finishes are all checked."""
-    dut = Select(config=config, timing=Timing.of(config))
+    unit = simulated(config)
+    dut = unit.component
     golden, trace, rng = Golden(config), Trace(), random.Random(seed)
     if scrambled:
         golden.scramble(np.random.default_rng(seed))
@@ -284,7 +293,7 @@ def simulate(config: Config, commands: list[Command], spm: np.ndarray, *, seed: 
         for name, e, place, value in memories(dut, golden):
             assert counted(name, ctx.get(place)) == value, f"seed {seed}: {name} {e} after clear"
 
-    run_bench(dut, bench, cycles=40000)
+    unit.run(bench, cycles=40000)
     return trace
 
 
@@ -334,8 +343,8 @@ def random_command(rng: random.Random, config: Config, op: SOp) -> Command:
     return c
 
 
-@pytest.mark.parametrize(("dim", "count", "index_bits"), [
-    (2, 56, 18), (4, 66, 16), (4, 66, 18), (8, 45, 18), (16, 27, 16)])
+@pytest.mark.parametrize(("dim", "count", "index_bits"), some([
+    (2, 56, 18), (4, 66, 16), (8, 45, 18), (16, 27, 16), (4, 66, 18)], 2))
 def test_random_commands(dim: int, count: int, index_bits: int) -> None:
     seed = 100 + dim
     print(f"seed {seed}")
@@ -406,7 +415,7 @@ def test_power_up_and_running_maximum_across_commands() -> None:
     simulate(config, start + pieces, spm, seed=5, scrambled=False)
 
 
-@pytest.mark.parametrize("fault", ["k - 1 survivors", "k + 1 survivors"])
+@pytest.mark.parametrize("fault", some(["k - 1 survivors", "k + 1 survivors"]))
 def test_bench_catches_a_planted_fault(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     right = select_radix.wanted
     step = {"k - 1 survivors": -1, "k + 1 survivors": 1}[fault]
@@ -414,11 +423,12 @@ def test_bench_catches_a_planted_fault(fault: str, monkeypatch: pytest.MonkeyPat
     spm = np.zeros((SPM_ROWS, 4), dtype=np.uint8)
     simulate(device(4), commands, spm, seed=7)
     monkeypatch.setattr(select_radix, "wanted", lambda n, k: right(n, k) + step)
+    simulated.cache_clear()
     with pytest.raises(AssertionError, match="seed 7"):
         simulate(device(4), commands, spm, seed=7)
 
 
-@pytest.mark.parametrize(("dim", "index_bits"), [(2, 18), (8, 18), (8, 16)])
+@pytest.mark.parametrize(("dim", "index_bits"), some([(2, 18), (8, 16), (8, 18)]))
 def test_verilog_is_clean(dim: int, index_bits: int, tmp_path: Path) -> None:
     config = device(dim, index_bits=index_bits)
     made = verilog_of(Select(config=config, timing=Timing.of(config)), "select")
@@ -434,8 +444,8 @@ def test_wrong_latency_is_refused() -> None:
     assert message == "select_write must be 5, as built, not 6"
 
 
-@pytest.mark.parametrize(("dim", "n", "share"), [
-    (4, 30, 0.3), (4, 16, 0.0), (4, 33, 1.0), (8, 64, 0.1), (8, 21, 0.6), (16, 5, 0.5)])
+@pytest.mark.parametrize(("dim", "n", "share"), some([
+    (4, 30, 0.3), (4, 16, 0.0), (4, 33, 1.0), (8, 64, 0.1), (16, 5, 0.5), (8, 21, 0.6)], 4))
 def test_columns_that_are_not_zero(dim: int, n: int, share: float) -> None:
     """Importance marks the columns of which a row is not 0; they are listed, and packed side by side."""
     rng, m, stride = np.random.default_rng(7), 3, 8

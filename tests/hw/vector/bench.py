@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from gemmule.isa import NormFlag, ProductFlag, Unit, VOp, legal_flags
 from gemmule.operations import needs
 from gemmule.timing import Timing
 
-from ..bench import run_bench
+from ..bench import Simulated
 from .reference import Device
 from .trace import SOFTMAX_OPS, Command, has_tree, parameter_rows, stride1, trace
 
@@ -118,6 +119,12 @@ def scale(device: Device, c: Command) -> Command:
     return c
 
 
+@lru_cache(maxsize=4)
+def simulated(config: Config) -> Simulated:
+    """The unit's simulator, for all commands that one after the other are played on this configuration."""
+    return Simulated(Vector(config=config, timing=Timing.of(config)))
+
+
 def play(config: Config, seed: int, commands: Callable[[Device], Iterable[Command]],
          make_device: type[Device] = Device) -> None:
     """Run commands one after the other; check every read, write and control signal of every cycle.
@@ -127,7 +134,8 @@ def play(config: Config, seed: int, commands: Callable[[Device], Iterable[Comman
     print("seed", seed)
     rng = np.random.default_rng(seed)
     device = make_device(config, rng)
-    dut = Vector(config=config, timing=Timing.of(config))
+    unit = simulated(config)
+    dut = unit.component
     control, dim = dut.control, config.dim
     layout = vector_layout(config)
     ports = {"r0": dut.r0, "r1": dut.r1, "acc": dut.acc}
@@ -181,4 +189,4 @@ def play(config: Config, seed: int, commands: Callable[[Device], Iterable[Comman
                 await ctx.tick().repeat(int(rng.integers(1, 12)))
                 assert not ctx.get(control.finish)
 
-    run_bench(dut, bench, cycles=200000)
+    unit.run(bench, cycles=200000)

@@ -49,7 +49,7 @@ def test_requant() -> None:
     play(small(4, 1), 11, commands)
 
 
-@pytest.mark.parametrize("dividers", [1, 2])
+@pytest.mark.parametrize("dividers", some([2, 1]))
 def test_softmax(dividers: int) -> None:
     def commands(device: Device) -> Iterator[Command]:
         for i in range(7):
@@ -62,7 +62,7 @@ def test_softmax(dividers: int) -> None:
     play(small(4, dividers), 21, commands)
 
 
-@pytest.mark.parametrize("dividers", [1, 2])
+@pytest.mark.parametrize("dividers", some([1, 2]))
 def test_rms(dividers: int) -> None:
     def commands(device: Device) -> Iterator[Command]:
         for i in range(7):
@@ -114,7 +114,8 @@ def test_random_mix(dim: int, passes: int, count: int, comparison_modes: bool) -
     play(small(dim, 2, comparison_modes=comparison_modes, passes=passes), 51, commands)
 
 
-@pytest.mark.parametrize(("dim", "m", "comparison_modes"), some([(16, 3, False), (32, 1, True)]))
+@pytest.mark.long
+@pytest.mark.parametrize(("dim", "m", "comparison_modes"), [(16, 3, False), (32, 1, True)])
 def test_large_dim(dim: int, m: int, comparison_modes: bool) -> None:
     """Every operation and mode once, with a last column group that is cut."""
     def commands(device: Device) -> Iterator[Command]:

@@ -10,10 +10,9 @@ from gemmule.config import load_config
 from gemmule.hw.flow.export import export
 from gemmule.hw.flow.lint import lint
 
-from ...thinned import some
 
-
-@pytest.mark.parametrize("name", some(["tiny", "base"]))
+@pytest.mark.long  # of tiny hw/flow/test_verilog.py looks at the same
+@pytest.mark.parametrize("name", ["tiny", "base"])
 def test_unit_alone_is_clean(name: str, tmp_path: Path) -> None:
     config = load_config(name)
     first, second = (export(config, tmp_path / place, unit="vector").files[0] for place in "ab")

@@ -37,6 +37,7 @@ from gemmule.sim.result import Result
 from gemmule.sim.simulator import Simulator
 from gemmule.sim.stream import stream_of
 from gemmule.sim.verify.verify import ProgramError, verify
+from tests.thinned import some
 
 ROOT = Path(__file__).resolve().parents[3]
 TINY = load_config("tiny")
@@ -120,7 +121,7 @@ def test_same_seed_same_program():
     assert np.array_equal(first.dram, second.dram)
 
 
-@pytest.mark.parametrize("config", [TINY, ONE], ids=lambda config: config.name)
+@pytest.mark.parametrize("config", some([TINY, ONE]), ids=lambda config: config.name)
 def test_coverage_is_complete_over_a_few_programs(config):
     coverage = Coverage(config)
     for seed in range(17):

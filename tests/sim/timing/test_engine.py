@@ -26,6 +26,7 @@ from gemmule.operations import OPERATIONS
 from gemmule.sim.result import Result
 from gemmule.sim.simulator import Simulator
 from gemmule.timing import Timing
+from tests.thinned import of_methods
 
 from . import cases as cases
 from . import reference as reference
@@ -93,7 +94,7 @@ def compare(case: cases.Case, where: str) -> tuple[reference.Reference, Result]:
     return expected, result
 
 
-@pytest.mark.parametrize("name", cases.CONFIGS)
+@pytest.mark.parametrize("name", of_methods(cases.CONFIGS, ("tiny", "slow", "two")))
 def test_bodies_of_random_programs(name: str) -> None:
     config = cases.CONFIGS[name]
     events: Counter[str] = Counter()
@@ -107,7 +108,7 @@ def test_bodies_of_random_programs(name: str) -> None:
     assert min(events["fault of control"], events["fault of a unit"]) >= 2
 
 
-@pytest.mark.parametrize("name", cases.CONFIGS)
+@pytest.mark.parametrize("name", of_methods(cases.CONFIGS, ("base", "odd", "wide")))
 def test_every_command_of_random_programs(name: str) -> None:
     config, faults, zeros = cases.CONFIGS[name], 0, 0
     seen: Counter[tuple[str, str]] = Counter()

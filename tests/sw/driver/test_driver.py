@@ -14,6 +14,7 @@ from gemmule.sim.simulator import Simulator
 from gemmule.sw.driver.decoder import placed_decoder, reference, token_texts
 from gemmule.sw.driver.decoder_image import decoder_image
 from gemmule.sw.models.pair import bundled_pair
+from tests.thinned import some
 
 from .c_library import Decoder, Device, Fault, ModelDevice, generated, library, opened
 
@@ -27,7 +28,8 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     return library(tmp_path_factory.mktemp("tiny"), TINY)
 
 
-@pytest.mark.parametrize(("answers", "wait", "polls"), [("tokens", True, 0), ("tokens", False, 5), ("logits", True, 0)])
+@pytest.mark.parametrize(("answers", "wait", "polls"), some([
+    ("tokens", True, 0), ("tokens", False, 5), ("logits", True, 0)], 2))
 def test_it_generates_what_the_model_does(driver: ctypes.CDLL, answers: str, wait: bool, polls: int) -> None:
     """Tokens, launches and cycles; with the interrupt and polling; the greedy token the device's or the host's."""
     pair = bundled_pair()
