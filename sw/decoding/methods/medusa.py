@@ -1,0 +1,91 @@
+"""Heads that each give the likeliest tokens of one of the next places; a static tree of them is verified (Medusa).
+
+Cai et al. 2024, Medusa-1: the target is frozen. Head i reads the target's last row x, as ``x + silu(W x + b)``, through
+the target's own head: what comes i places behind the token that the target chose. All heads are one pass with a row
+each. Heads know nothing of each other's tokens, so behind any path a level has the same candidates, the
+``--medusa-top`` largest logits of its head. The tree takes the paths with the largest products of :data:`RANKS`, how
+often each rank of each head is right on held-out text (section 2.3.3 of the paper); so of so many candidates it always
+has the same shape. It has as many as are worth their rows. With ``--tree`` it has the shape that is given. Greedy text
+is that of `ar`; `medusa-typical` accepts more.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gemmule.sw.decoding.candidates.branches import fill, grow
+from gemmule.sw.decoding.heads import HeadsDrafter
+from gemmule.sw.decoding.methods.method import DRAFT, TREE, Method, Option, Request
+from gemmule.sw.decoding.trained import TrainedModel, trained_model
+from gemmule.sw.decoding.tree import Tree
+from gemmule.sw.limits import DRAFTS, Range
+
+if TYPE_CHECKING:
+    from gemmule.config import Host
+    from gemmule.sw.decoding.adaptive.shapes import Place
+    from gemmule.sw.step import Asking
+
+__all__ = ["METHOD", "OPTIONS", "RANKS", "Medusa", "made"]
+
+RANKS = (
+    (0.45, 0.12, 0.07, 0.04, 0.03, 0.02, 0.02, 0.01), (0.45, 0.12, 0.07, 0.04, 0.03, 0.02, 0.02, 0.01),
+    (0.45, 0.12, 0.07, 0.04, 0.03, 0.02, 0.02, 0.01), (0.45, 0.12, 0.07, 0.04, 0.03, 0.02, 0.02, 0.01))
+"""By head, how often each rank is right where the tokens before are."""
+
+
+class Medusa(HeadsDrafter):
+    """Proposes the static tree."""
+
+    def __init__(self, drafter: TrainedModel, most: int, *, top: int, first: int = 0, kept: bool = True,
+                 host: Host | None = None, shape: tuple[Place, ...] | None = None) -> None:
+        """``top``: candidates of a head; ``shape``: of each tree, None: the likeliest paths."""
+        super().__init__(drafter, most, first=first, kept=kept, host=host)
+        self.top, self.shape = top, shape
+
+    def propose(self, ids: list[int], budget: int) -> Asking[Tree]:
+        self.pending, self.spent = len(ids) - 1, 0
+        heads = min(self.most, budget, len(self.drafter.masks))
+        if heads < 1 or len(ids) < 2:  # the target has read nothing yet
+            return Tree.chain(ids[-1], [])
+        out = yield from self.said(ids, heads, self.top)
+        assert out.top is not None
+        follow = partial(self.behind, self.drafter.tokens[out.top.tokens].tolist())
+        if self.shape is not None:
+            return fill(ids[-1], self.shape[:budget], 0, follow)
+        return self.worth.chosen(lambda count: grow(ids[-1], count, 0, follow), min(self.most, budget),
+                                 self.spent).tree
+
+    @staticmethod
+    def behind(said: list[list[int]], depth: int) -> list[tuple[int, float, int]]:
+        """Candidates of a level, as :func:`gemmule.sw.decoding.candidates.branches.grow` takes them."""
+        if depth == len(said):
+            return []
+        return [(token, chance, depth + 1) for token, chance in zip(said[depth], RANKS[min(depth, len(RANKS) - 1)])]
+
+
+def made(request: Request, name: str, kind: type[Medusa] = Medusa) -> Medusa:
+    """The drafter of a request, for the method of this name."""
+    options, drafter, most = request.options, trained_model(request, "medusa", name), request.lengths.most()
+    return kind(drafter, most, top=options["medusa_top"], first=request.target.first, kept=request.kept,
+                host=request.host, shape=request.shape(
+                    most=most, behind=options["medusa_top"], levels=len(drafter.masks)))
+
+
+def _make(request: Request) -> Medusa:
+    return made(request, "medusa")
+
+
+OPTIONS = (
+    Option(name="--medusa-top", limits=Range(1, 8, "tokens"), default=4,
+           help="Candidates of a head: its largest logits; 1: a chain."), TREE)
+"""Of the tree."""
+
+METHOD = Method(
+    name="medusa", make=_make, trained="medusa", scheduled=False, labels=(DRAFT,),
+    says="trained heads whose likeliest tokens make a static tree",
+    cuts="layers: each draft is one matrix on the target's last row, behind it the target's head",
+    source="Cai et al. 2024, Medusa (arXiv 2401.10774)",
+    drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=15, help="Tokens drafted per step.",
+                  otherwise="as many as a pass verifies"),
+    options=OPTIONS)
