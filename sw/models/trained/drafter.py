@@ -35,8 +35,8 @@ from gemmule.sw.models.trained.read import Trained, read_trained
 __all__ = ["KINDS", "DrafterFile", "drafter_path", "trained_drafter"]
 
 KINDS = {"parallel": (parallel_network, "one-pass drafter"), "eagle": (eagle_network, "sequential drafter"),
-         "medusa": (heads_network, "Medusa's heads"), "blockwise": (heads_network, "blockwise heads"),
-         "hydra": (hydra_network, "Hydra's heads")}
+         "medusa": (heads_network, "Medusa heads"), "blockwise": (heads_network, "blockwise heads"),
+         "hydra": (hydra_network, "Hydra heads")}
 """By kind, what makes the float network, and what people call it."""
 WINDOW = 128
 """Tokens of a window of calibration, the masks behind them among these."""
@@ -85,7 +85,8 @@ def trained_drafter(name: str, kind: str, target: ModelFile) -> DrafterFile:
     """
     path, called = drafter_path(name, kind), KINDS[kind][1]
     if path is None:
-        raise InputError(f"no {called} was trained for {name}: take --model {TRAINED_FOR[kind]}, or another --method")
+        raise InputError(f"{name} comes with no trained {called}: take --model {TRAINED_FOR[kind]}, or another "
+                         "--method")
     trained = read_trained(path, kind)
     key = sha256(sources((*SOURCES, "sw/models/trained/*.py")) + path.read_bytes() + target.sha256.encode())
     kept = cache_root() / FOLDER / f"{name}-{kind}-{key.hexdigest()[:16]}.safetensors"
