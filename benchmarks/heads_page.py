@@ -13,7 +13,7 @@ from typing import Any
 
 from gemmule.sw.reports.markdown import fill_page, table, wrapped
 
-__all__ = ["PAGE", "PARTS", "RESULT", "predicted"]
+__all__ = ["PAGE", "PARTS", "RESULT", "TRAINING", "predicted"]
 
 ROOT = Path(__file__).resolve().parents[1]
 TRAINING, RESULT, PAGE = (ROOT / "docs" / name for name in (

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gemmule.sw.decoding.methods import METHODS
+from gemmule.sw.decoding.methods.medusa import SHARES
 from gemmule.sw.prompts.choose import load
 from gemmule.sw.reports.markdown import fill
 
@@ -283,8 +284,10 @@ def test_tables_of_all_methods_are_those_of_the_page(monkeypatch: pytest.MonkeyP
 def test_tables_of_heads_are_those_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each text is that of `ar`, and what acceptance and passes predict is what was measured."""
     monkeypatch.syspath_prepend(ROOT)
-    from benchmarks.heads_page import PAGE, PARTS, RESULT, predicted
+    from benchmarks.heads_page import PAGE, PARTS, RESULT, TRAINING, predicted
 
+    paths = json.loads(TRAINING.read_text())["kinds"]["medusa"]["not looping"]["paths"]
+    assert {tuple(path): share for path, share in paths} == SHARES
     rows = json.loads(RESULT.read_text())["rows"]
     assert {row["method"] for row in rows} == {"ar", "blockwise", "medusa", "hydra"}
     for row in rows:

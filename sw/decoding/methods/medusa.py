@@ -3,10 +3,10 @@
 Cai et al. 2024, Medusa-1: the target is frozen. Head i reads the target's last row x, as ``x + silu(W x + b)``, through
 the target's own head: what comes i places behind the token that the target chose. All heads are one pass with a row
 each. Heads know nothing of each other's tokens, so behind any path a level has the same candidates, the
-``--medusa-top`` largest logits of its head. The tree takes the paths with the largest products of :data:`RANKS`, how
-often each rank of each head is right on held-out text (section 2.3.3 of the paper); so of so many candidates it always
-has the same shape. It has as many as are worth their rows. With ``--tree`` it has the shape that is given. Greedy text
-is that of `ar`; `medusa-typical` accepts more.
+``--medusa-top`` largest logits of its head. The tree takes the paths of ranks that are right most often on held-out
+text (:data:`SHARES`; section 2.3.3 of the paper, which multiplies the heads' accuracies instead), so of so many
+candidates it always has the same shape. It has as many as are worth their rows. With ``--tree`` it has the shape that
+is given. Greedy text is that of `ar`; `medusa-typical` accepts more.
 """
 
 from __future__ import annotations
@@ -26,12 +26,15 @@ if TYPE_CHECKING:
     from gemmule.sw.decoding.adaptive.shapes import Place
     from gemmule.sw.step import Asking
 
-__all__ = ["METHOD", "OPTIONS", "RANKS", "Medusa", "made"]
+__all__ = ["METHOD", "OPTIONS", "SHARES", "Medusa", "made"]
 
-RANKS = (
-    (0.45, 0.12, 0.07, 0.04, 0.03, 0.02, 0.02, 0.01), (0.45, 0.12, 0.07, 0.04, 0.03, 0.02, 0.02, 0.01),
-    (0.45, 0.12, 0.07, 0.04, 0.03, 0.02, 0.02, 0.01), (0.45, 0.12, 0.07, 0.04, 0.03, 0.02, 0.02, 0.01))
-"""By head, how often each rank is right where the tokens before are."""
+Path = tuple[int, ...]
+"""Ranks of candidates, head by head."""
+SHARES: dict[Path, float] = {(0,): 0.4, (0, 0): 0.2, (1,): 0.1, (0, 0, 0): 0.1, (2,): 0.05, (0, 1): 0.04}
+"""Of paths, how often all their tokens are right on held-out text that does not loop
+(:func:`gemmule.sw.training.stages.heads.path_shares`)."""
+SELDOM = 1e-3
+"""Of a path that is none of these, behind the path before."""
 
 
 class Medusa(HeadsDrafter):
@@ -52,16 +55,18 @@ class Medusa(HeadsDrafter):
         assert out.top is not None
         follow = partial(self.behind, self.drafter.tokens[out.top.tokens].tolist())
         if self.shape is not None:
-            return fill(ids[-1], self.shape[:budget], 0, follow)
-        return self.worth.chosen(lambda count: grow(ids[-1], count, 0, follow), min(self.most, budget),
+            return fill(ids[-1], self.shape[:budget], (), follow)
+        return self.worth.chosen(lambda count: grow(ids[-1], count, (), follow), min(self.most, budget),
                                  self.spent).tree
 
     @staticmethod
-    def behind(said: list[list[int]], depth: int) -> list[tuple[int, float, int]]:
+    def behind(said: list[list[int]], path: Path) -> list[tuple[int, float, Path]]:
         """Candidates of a level, as :func:`gemmule.sw.decoding.candidates.branches.grow` takes them."""
-        if depth == len(said):
+        if len(path) == len(said):
             return []
-        return [(token, chance, depth + 1) for token, chance in zip(said[depth], RANKS[min(depth, len(RANKS) - 1)])]
+        before = SHARES.get(path, 0.0) if path else 1.0
+        found = ((token, (*path, rank)) for rank, token in enumerate(said[len(path)]))
+        return [(token, SHARES[after] / before if after in SHARES else SELDOM, after) for token, after in found]
 
 
 def made(request: Request, name: str, kind: type[Medusa] = Medusa) -> Medusa:

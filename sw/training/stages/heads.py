@@ -47,8 +47,8 @@ __all__ = ["HeadsRecipe", "path_shares", "train_heads"]
 
 NAME = "heads"
 SAVE_SECONDS, PRINT_STEPS, JUDGE_STEPS = 60.0, 10, 50
-TOP = 8
-"""Ranks that are told of."""
+TOP, PATHS = 8, 24
+"""Ranks and paths that are told of."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,21 +74,21 @@ class HeadsRecipe:
     prompt: int = 48
     length: int = 128
     chunk: int = 512
-    chunks: int = 3
+    chunks: int = 2
     drawn_every: int = 4
     temperature: float = 0.7
     judged: int = 128
-    windows: int = 768
-    rows: int = 24
-    window_rows: int = 8
+    windows: int = 128
+    rows: int = 14
+    window_rows: int = 2
     stride: int = 2
-    steps: int = 150
-    warm_up: int = 10
+    steps: int = 240
+    warm_up: int = 5
     decay: float = 0.6
     fading: float = 0.8
     hard: float = 1.0
-    matrix_rate: float = 0.01
-    vector_rate: float = 3e-3
+    matrix_rate: float = 0.05
+    vector_rate: float = 0.01
 
     def texts_mark(self, seed: int, mark: str) -> str:
         """Of what texts depend on beside the target, whose weights' digest ends ``mark``; more chunks change none."""
@@ -155,15 +155,21 @@ def _write(target: LanguageModel, prompts: NDArray[np.int64], plan: HeadsRecipe,
 
 
 @torch.no_grad()
-def read(target: LanguageModel, texts: NDArray[np.int64], place: Place) -> Read:
-    """The target's rows of texts."""
+def read(target: LanguageModel, texts: NDArray[np.int64], place: Place, folder: Path) -> Read:
+    """The target's rows of texts; what the folder has of these texts is taken."""
+    mark = hashlib.sha256(texts.tobytes()).hexdigest()
+    kept = folder / f"rows_{mark[:12]}.pt"
+    if state := load_state(kept, mark):
+        return Read(torch.from_numpy(texts).to(place.device), state["rows"].to(place.device))
     tokens, eps = torch.from_numpy(texts).to(place.device), target.model.norm.eps
     parts = []
     for part in tokens.split(32):
         with autocast(place):
             last = target.hidden(part)[-1].float()
         parts.append((last * torch.rsqrt(last.square().mean(-1, keepdim=True) + eps)).to(torch.bfloat16))
-    return Read(tokens, torch.cat(parts))
+    found = Read(tokens, torch.cat(parts))
+    save_state({"recipe": mark, "rows": found.plain}, kept)
+    return found
 
 
 class Anchors:
@@ -240,7 +246,7 @@ def judged_numbers(ranks: NDArray[np.int64]) -> dict[str, Any]:
     return {"ranks": [[round(float((ranks[:, i] == r).mean()), 4) for r in range(TOP)] for i in range(ranks.shape[1])],
             "chain_tokens": round(1 + float(right.sum()), 4),
             "tree_tokens": {str(n): round(1 + sum(share for _, share in shares[:n]), 4) for n in (7, 15, 31, 63)},
-            "paths": [list(path) for path, _ in shares[:15]]}
+            "paths": [[list(path), round(share, 4)] for path, share in shares[:PATHS]]}
 
 
 def train_heads(plan: HeadsRecipe, seed: int, out: Path, target: LanguageModel, mark: str, place: Place,
@@ -257,7 +263,7 @@ def train_heads(plan: HeadsRecipe, seed: int, out: Path, target: LanguageModel, 
     judged = np.load(folder / "judged.npy")
     began = time.monotonic()
     windows = Batches(arrays, plan.length, plan.windows, 0.0, (seed, 13)).step(0)[:, :-1]
-    given, plain, held = (read(target, one, place) for one in (texts, windows, judged))
+    given, plain, held = (read(target, one, place, folder) for one in (texts, windows, judged))
     deepest = max(count for count, _ in plan.kinds.values())
     seen = Anchors(target, held, plan.prompt - 1, 1, deepest)
     loops = np.array([looping(text[plan.prompt:]) for text in judged]).repeat(len(seen.rows) // len(judged))
