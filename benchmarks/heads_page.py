@@ -26,11 +26,8 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def predicted(row: dict[str, Any]) -> float:
-    """Speed-up behind the prompt that acceptance and passes predict: tokens a step over its cycles, in steps of `ar`.
-
-    A step verifies at ``verify_cost`` steps, and drafts at what its drafts cost.
-    """
-    return float(row["tokens_per_step"] / (row["verify_cost"] + row["worst_case"] - 1))
+    """Speed-up behind the prompt that acceptance and passes predict (:mod:`gemmule.sw.benches.theory`)."""
+    return float(row["theoretical_speedup"])
 
 
 def training() -> str:
@@ -55,6 +52,15 @@ def acceptance() -> str:
                  rows)
 
 
+def curve() -> str:
+    """Tokens a step against the rows seen."""
+    record = _read(TRAINING)
+    told = [(kind, what) for kind in record["kinds"] for what in ("chain", "tree of 15")]
+    return table(("rows seen", *(f"`{kind}`, {what}" for kind, what in told)), [
+        (f"{line['step'] * record['anchors'] // record['steps']:,}",
+         *(f"{line[f'{kind}, {what}']:.2f}" for kind, what in told)) for line in record["curve"]])
+
+
 def measured() -> str:
     """A row for each method and category."""
     return table(("prompts", "", "of them looping", "method", "speed-up", "of texts that do not loop", "least",
@@ -67,7 +73,8 @@ def measured() -> str:
         for row in _read(RESULT)["rows"] if row["method"] != "ar"])
 
 
-PARTS: dict[str, Callable[[], str]] = {"training": training, "acceptance": acceptance, "measured": measured}
+PARTS: dict[str, Callable[[], str]] = {
+    "training": training, "acceptance": acceptance, "curve": curve, "measured": measured}
 """By marker."""
 
 

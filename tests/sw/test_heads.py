@@ -377,7 +377,7 @@ def test_what_they_do_not_take(both: tuple[LoadedModel, Models], method: str) ->
         Session(load_config("base"), trained=[method])
     if method != "blockwise":
         with pytest.raises(InputError, match="--tree must have at most 4 candidates behind one path"):
-            talk(target, trained, Ledger(CONFIG), method=method, tree="0 4")
+            talk(target, trained, Ledger(CONFIG), method=method, tree="0 4", **{f"{method}_top": 4})
 
 
 def test_heads_of_another_target_are_refused() -> None:

@@ -30,7 +30,11 @@ __all__ = ["METHOD", "OPTIONS", "SHARES", "Medusa", "made"]
 
 Path = tuple[int, ...]
 """Ranks of candidates, head by head."""
-SHARES: dict[Path, float] = {(0,): 0.4, (0, 0): 0.2, (1,): 0.1, (0, 0, 0): 0.1, (2,): 0.05, (0, 1): 0.04}
+SHARES: dict[Path, float] = {
+    (0,): 0.26, (1,): 0.1122, (0, 0): 0.0728, (2,): 0.0589, (3,): 0.045, (4,): 0.0306, (0, 1): 0.0294,
+    (1, 0): 0.0261, (0, 0, 0): 0.0228, (7,): 0.0222, (5,): 0.0206, (6,): 0.02, (0, 5): 0.0128, (0, 1, 0): 0.0128,
+    (0, 2): 0.0117, (0, 3): 0.01, (1, 0, 1): 0.01, (1, 1): 0.0089, (0, 0, 0, 0): 0.0089, (1, 0, 1, 0): 0.0089,
+    (0, 1, 0, 2): 0.0078, (0, 4): 0.0072, (0, 0, 1): 0.0072, (0, 0, 2): 0.0067}
 """Of paths, how often all their tokens are right on held-out text that does not loop
 (:func:`gemmule.sw.training.stages.heads.path_shares`)."""
 SELDOM = 1e-3
@@ -82,7 +86,7 @@ def _make(request: Request) -> Medusa:
 
 
 OPTIONS = (
-    Option(name="--medusa-top", limits=Range(1, 8, "tokens"), default=4,
+    Option(name="--medusa-top", limits=Range(1, 8, "tokens"), default=8,
            help="Candidates of a head: its largest logits; 1: a chain."), TREE)
 """Of the tree."""
 

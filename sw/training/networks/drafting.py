@@ -45,9 +45,10 @@ class Medusa(DraftingHeads):
 
     def __init__(self, hidden: int, count: int, inner: int) -> None:
         super().__init__(hidden, count, inner)
-        self.heads = nn.ModuleList(nn.Linear(hidden, hidden) for _ in range(count))
-        for head in self.heads:
+        heads = [nn.Linear(hidden, hidden) for _ in range(count)]
+        for head in heads:
             nn.init.zeros_(head.weight)
+        self.heads = nn.ModuleList(heads)
 
     def draft(self, final: Tensor, plain: Tensor, tokens: Tensor, table: Tensor) -> list[Tensor]:
         return [(final + functional.silu(head(final))).float() * self.norm.weight for head in self.heads]

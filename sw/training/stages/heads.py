@@ -41,6 +41,7 @@ from gemmule.sw.training.networks.model import LanguageModel, generate
 from gemmule.sw.training.networks.optimizers import Optimizers
 from gemmule.sw.training.networks.trained import Weights, restored_weights, take_tokenizer
 from gemmule.sw.training.recipe import Recipe, factor, fingerprint
+from gemmule.sw.training.records import stage_log
 from gemmule.sw.training.running import Log, Place, autocast, load_state, open_place, save_state
 
 __all__ = ["HeadsRecipe", "path_shares", "train_heads"]
@@ -322,7 +323,8 @@ def train_heads(plan: HeadsRecipe, seed: int, out: Path, target: LanguageModel, 
     anchors_seen = plan.steps * (plan.rows + plan.window_rows) * len(anchors_of(plan, deepest))
     return {"kinds": numbers, "judged_texts": len(judged), "looping": int(loops.sum()) * len(judged) // len(loops),
             "texts": len(texts), "windows": plan.windows, "anchors": anchors_seen, "steps": step,
-            "seconds": round(log.elapsed()), "resumed": log.resumed, "threads": place.threads}
+            "seconds": round(log.elapsed()), "resumed": log.resumed, "threads": place.threads,
+            "curve": [line for line in stage_log(out, NAME) if any(key.endswith(", chain") for key in line)]}
 
 
 def anchors_of(plan: HeadsRecipe, heads: int) -> range:
