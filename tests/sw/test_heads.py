@@ -42,7 +42,7 @@ from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.device.runtime import TARGET, LoadedModel
 from gemmule.sw.errors import InputError
 from gemmule.sw.models.trained.calibrate import heads_calibrated, quantised_bytes, steps_of
-from gemmule.sw.models.trained.drafter import KINDS
+from gemmule.sw.models.trained.drafter import KINDS, drafter_path
 from gemmule.sw.models.trained.nodes import Target
 from gemmule.sw.models.trained.read import Trained, read_trained
 from gemmule.sw.step import Asking, Forward
@@ -270,7 +270,7 @@ def test_other_ways(both: tuple[LoadedModel, Models], way: str, method: str) -> 
     found = talk(*both, Ledger(CONFIG), method=method, kept=kept, **options).turn([3, 1, 4], 20)
     assert found.tokens == expected.tokens
     most = max(drafted for drafted, _ in found.steps)
-    if method == "blockwise" or (method, way) == ("medusa", "chain"):
+    if method == "blockwise":
         assert most == HEADS
     elif way == "shape":
         assert most == 6
@@ -395,6 +395,14 @@ def test_a_file_of_training_is_read(tmp_path: Path) -> None:
     found = read_trained(path, "medusa")
     assert (found.depths, found.masks) == ((LAYERS,), HEADS)
     assert all(np.array_equal(found.tensors[name], value) for name, value in tensors.items())
+
+
+@pytest.mark.parametrize(("kind", "heads"), [("medusa", 4), ("blockwise", 4), ("hydra", 0)])
+def test_what_ships_for_the_default_pair(kind: str, heads: int) -> None:
+    path = drafter_path("default", kind)
+    assert path is not None
+    shipped = read_trained(path, kind)
+    assert (shipped.depths, len(shipped.tokens), shipped.masks) == ((8,), 1024, heads)
 
 
 @pytest.mark.rtl
