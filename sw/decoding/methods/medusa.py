@@ -12,7 +12,7 @@ is given. Greedy text is that of `ar`; `medusa-typical` accepts more.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from gemmule.sw.decoding.candidates.branches import fill, grow
 from gemmule.sw.decoding.heads import HeadsDrafter
@@ -58,9 +58,10 @@ class Medusa(HeadsDrafter):
         out = yield from self.said(ids, heads, self.top)
         assert out.top is not None
         follow = partial(self.behind, self.drafter.tokens[out.top.tokens].tolist())
+        text: Path = ()
         if self.shape is not None:
-            return fill(ids[-1], self.shape[:budget], (), follow)
-        return self.worth.chosen(lambda count: grow(ids[-1], count, (), follow), min(self.most, budget),
+            return fill(ids[-1], self.shape[:budget], text, follow)
+        return self.worth.chosen(lambda count: grow(ids[-1], count, text, follow), min(self.most, budget),
                                  self.spent).tree
 
     @staticmethod
@@ -73,7 +74,10 @@ class Medusa(HeadsDrafter):
         return [(token, SHARES[after] / before if after in SHARES else SELDOM, after) for token, after in found]
 
 
-def made(request: Request, name: str, kind: type[Medusa] = Medusa) -> Medusa:
+Kind = TypeVar("Kind", bound=Medusa)
+
+
+def made(request: Request, name: str, kind: type[Kind]) -> Kind:
     """The drafter of a request, for the method of this name."""
     options, drafter, most = request.options, trained_model(request, "medusa", name), request.lengths.most()
     return kind(drafter, most, top=options["medusa_top"], first=request.target.first, kept=request.kept,
@@ -82,7 +86,7 @@ def made(request: Request, name: str, kind: type[Medusa] = Medusa) -> Medusa:
 
 
 def _make(request: Request) -> Medusa:
-    return made(request, "medusa")
+    return made(request, "medusa", Medusa)
 
 
 OPTIONS = (
