@@ -26,7 +26,9 @@ PROMPTS, NEW_TOKENS, MOST_PROMPT, BATCH, DRAFTS = 1, 64, 96, 4, 3
 LEFT_OUT = {"triforce": "a second cache, which takes a session of its own",
             "parallel": "no drafter of the bundled pair", "joined": "no drafter of the bundled pair",
             "eagle": "no drafter of the bundled pair",
-            **dict.fromkeys(("calm", "skipdecode"), "lossy: nothing is verified, so --adaptive has nothing to decide")}
+            **dict.fromkeys(("blockwise", "medusa", "hydra"), "heads take one text at a time, not a batch"),
+            **dict.fromkeys(("calm", "skipdecode", "medusa-typical"),
+                            "lossy: nothing is verified, so --adaptive has nothing to decide")}
 """Methods that are not measured here, and why."""
 
 

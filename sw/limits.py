@@ -16,8 +16,8 @@ __all__ = [
     "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "NO_CORPUS", "OVERFLOWS", "PENALTY", "PHASES", "POSITION",
     "PREFILL", "PRESETS", "PROGRAMS", "PROMPTS", "PROMPTS_BYTES", "PROMPT_BYTES", "PROVED", "RANKS", "REQUESTS", "ROWS",
     "SCORES", "SEARCHES", "SEED", "SEEDS", "SERVED", "SERVED_RATE", "SIZE", "SMALL", "SOFTMAX", "SWEPT", "Several",
-    "TARGETS", "TEMPERATURE", "TOP_K", "VERIFY", "WEIGHTS", "WIDTH", "WRITINGS", "Range", "check_choice", "either",
-    "new_tokens", "parse_shape", "resolve_pair",
+    "TARGETS", "TEMPERATURE", "TOP_K", "TRAINED_FOR", "VERIFY", "WEIGHTS", "WIDTH", "WRITINGS", "Range",
+    "check_choice", "either", "new_tokens", "parse_shape", "resolve_pair",
 ]
 
 PRESETS = ("tiny", "edge", "base")
@@ -67,6 +67,8 @@ PROVED = ("registers", "control", "watchdog", "fetch", "fetch-repeats", "loops",
 """What `gemmule formal` proves something of."""
 DEFAULT, SMALL = MODELS = ("default", "small")
 """Bundled pairs of target and draft: one worth decoding, and one for RTL runs and quick tests."""
+TRAINED_FOR = {"parallel": "smollm2", "eagle": "smollm2", "medusa": DEFAULT, "blockwise": DEFAULT, "hydra": DEFAULT}
+"""By kind of drafter that reads the target's hidden rows, a model that comes with one."""
 CONTEXTS = {DEFAULT: 1024, SMALL: 256}
 """Positions of a pair, prompt and new tokens together."""
 MODELS_FOLDER = Path(__file__).resolve().parent / "models"

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gemmule.sw.decoding.methods import METHODS
+from gemmule.sw.decoding.methods.medusa import SHARES
 from gemmule.sw.prompts.choose import load
 from gemmule.sw.reports.markdown import fill
 
@@ -269,14 +270,33 @@ def test_tables_of_all_methods_are_those_of_the_page(monkeypatch: pytest.MonkeyP
     from benchmarks.all_methods_page import PAGE, PARTS, RESULTS
 
     lossy = {name for name, one in METHODS.items() if not one.lossless}  # early_exit.json has these
-    for name, most in (("bench_all_default", {"parallel", "joined", "eagle"}),
-                       ("bench_all_smollm2", {"draft", "draft-tree", "eagle"})):  # eagle: bench_eagle_smollm2
+    heads = {"blockwise", "medusa", "hydra"}  # of the default pair: bench_heads_default
+    for name, most in (("bench_all_default", {"parallel", "joined", "eagle", *heads}),
+                       ("bench_all_smollm2", {"draft", "draft-tree", "eagle", *heads})):  # eagle: bench_eagle_smollm2
         rows = json.loads((RESULTS / f"{name}.json").read_text())["rows"]
         assert {*METHODS} - {row["method"] for row in rows} <= most | lossy
         assert all(row["equal_to_ar"] == row["prompts"] for row in rows)
     text = PAGE.read_text()
     for marker, content in PARTS.items():
         assert fill(text, marker, content()) == text, f"{marker}: run python -m benchmarks.all_methods_page"
+
+
+def test_tables_of_heads_are_those_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each text is that of `ar`, and what acceptance and passes predict is what was measured."""
+    monkeypatch.syspath_prepend(ROOT)
+    from benchmarks.heads_page import PAGE, PARTS, RESULT, TRAINING, predicted
+
+    paths = json.loads(TRAINING.read_text())["kinds"]["medusa"]["not looping"]["paths"]
+    assert {tuple(path): share for path, share in paths} == SHARES
+    rows = json.loads(RESULT.read_text())["rows"]
+    assert {row["method"] for row in rows} == {"ar", "blockwise", "medusa", "hydra"}
+    for row in rows:
+        assert row["equal_to_ar"] == row["prompts"]
+        if row["method"] != "ar":
+            assert abs(predicted(row) / row["decode_speedup"] - 1) < 0.05, (row["category"], row["method"])
+    text = PAGE.read_text()
+    for marker, content in PARTS.items():
+        assert fill(text, marker, content()) == text, f"{marker}: run python -m benchmarks.heads_page"
 
 
 def test_table_of_the_sequential_drafter_is_that_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:

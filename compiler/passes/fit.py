@@ -9,6 +9,7 @@ from gemmule.compiler.ir import Attention
 from gemmule.compiler.kernels.attention.block import BlockMapping
 from gemmule.compiler.kernels.attention.chosen.chunks import ChunkingMapping
 from gemmule.compiler.kernels.attention.halves.packed import PackedMapping
+from gemmule.compiler.kernels.attention.kv_layout import attention_of
 from gemmule.compiler.kernels.attention.selecting import SelectingMapping
 from gemmule.compiler.kernels.attention.texts.branches import BranchesMapping
 from gemmule.compiler.kernels.attention.values import ValuesMapping
@@ -42,7 +43,7 @@ def run_fitting(entry: Entry[Any], notes: Notes | None = None) -> None:
 def _fit(entry: Entry[Any], notes: Notes | None) -> None:
     """Lower, schedule and allocate with one mapping after another."""
     reason: CompileError | None = None
-    config, attention = entry.config, entry.network.graph.attentions[0]
+    config, attention = entry.config, attention_of(entry.network.graph)
     taken: dict[tuple[bool, int, type], int] = {}
     """Scratchpad rows of all but the rings, by banks, rows of parameters and the way of attention."""
     for choice in entry.candidates:

@@ -132,7 +132,7 @@ class _Lowering:
             if once and layer is not None and layer >= WRITTEN:
                 continue
             sizes = dict(self.b.sizes)
-            if self.general and layer is None and self.layers:
+            if self.general and layer is None and any(done is not None for done, _ in parts):
                 self._answers(self.general, group)
             else:
                 for operator in group:

@@ -13,7 +13,7 @@ from gemmule.compiler.kernels.attention.chosen.pages_mapping import PagesMapping
 from gemmule.compiler.kernels.attention.halves.packed import PackedMapping
 from gemmule.compiler.kernels.attention.halves.packing import Packing
 from gemmule.compiler.kernels.attention.halves.progressive import ProgressiveMapping
-from gemmule.compiler.kernels.attention.kv_layout import KvLayout
+from gemmule.compiler.kernels.attention.kv_layout import KvLayout, attention_of
 from gemmule.compiler.kernels.attention.online import OnlineMapping
 from gemmule.compiler.kernels.attention.shared import AttentionMapping, attention_rows
 from gemmule.compiler.kernels.attention.split import SplitMapping
@@ -119,7 +119,7 @@ def mappings(graph: Graph, config: Config, *, rows: int, batch: int, context: in
         CompileError: more rows than statistics or bitmaps take, or more sequences than a batch; a cache by list in the
             standard way.
     """
-    node = graph.attentions[0]
+    node = attention_of(graph)
     if rows < 1:
         raise CompileError(f"rows of a launch must be at least 1, not {rows}: use more rows")
     sequences = MOST_LISTED if pool else MOST_SEQUENCES
@@ -173,7 +173,7 @@ def _attentions(node: Attention, config: Config, *, rows: int, batch: int, conte
 
 def most_rows(graph: Graph, config: Config) -> int:
     """New rows of a launch at most where nobody asks for a number: up to 16 and the positions, a power of two."""
-    node = graph.attentions[0]
+    node = attention_of(graph)
     most = max(1, min(MOST_ROWS, graph.whole_positions,
                       min(config.stat_rows, 8 * config.dim) * node.kv_heads // node.heads))
     return 1 << most.bit_length() - 1
@@ -186,7 +186,7 @@ def default_rows(graph: Graph, config: Config) -> int:
     once. Else half of the most where the heads that share a KV head, whose rows are one product, then still fill the
     mesh.
     """
-    node, most = graph.attentions[0], most_rows(graph, config)
+    node, most = attention_of(graph), most_rows(graph, config)
     for rows in (most, most // 2, most // 4):
         first = next(_blocks(node, config, rows, graph.whole_positions), None) if rows else None
         if first and first.keep:

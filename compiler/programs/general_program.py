@@ -92,7 +92,7 @@ class GeneralProgram(Program):
         address, whole = self.symbols[CACHE]
         size = self.layout.size if self.batch > 1 else whole
         windows = {}
-        for sequence, context in enumerate(cached):
+        for sequence, context in enumerate(cached if new_region(0) in self.registers_of else ()):
             at = sequence * size + (0 if self.scattered else context * self.layout.row)
             windows[self.registers_of[new_region(sequence)]] = (address + at, whole - at)
         region, slot = self._slot(wanted.hidden or 0)

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from gemmule.compiler.ir import Network, Pages
 from gemmule.compiler.kernels.attention.halves.packing import Packing
-from gemmule.compiler.kernels.attention.kv_layout import KvLayout
+from gemmule.compiler.kernels.attention.kv_layout import KvLayout, attention_of
 from gemmule.compiler.kernels.contents import Contents
 from gemmule.compiler.kernels.head.lent import Lent
 from gemmule.compiler.kernels.virtual import Buffer
@@ -83,7 +83,7 @@ class PassEntry(Entry[Kind]):
         return allocate(self.scheduled.items, self.config, apart=self.apart, closely=True)
 
     def limit(self) -> Bounds:
-        return pass_bounds(self.mapping, self.network.graph.attentions[0], self.config)
+        return pass_bounds(self.mapping, attention_of(self.network.graph), self.config)
 
     @property
     def layout(self) -> KvLayout:
@@ -96,7 +96,7 @@ class PassEntry(Entry[Kind]):
         return command_count(self.scheduled.items[:self.scheduled.silent if self.answered else None])
 
     def build(self) -> Kind:
-        node = self.network.graph.attentions[0]
+        node = attention_of(self.network.graph)
         return self.kind(
             **self.standing(fixed_bases(self.bases)), commit=self.commit, graph=self.network.graph,
             max_rows=self.rows, batch=self.batch, max_positions=self.context, share=node.heads // node.kv_heads,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Graph, Network
+from gemmule.compiler.kernels.attention.kv_layout import attention_of
 from gemmule.compiler.kernels.attention.shared import KEPT
 from gemmule.compiler.kernels.attention.split import BLOCK, SplitMapping
 from gemmule.compiler.passes.map import Choice, choices
@@ -117,7 +118,7 @@ def _wanted(graph: Graph, program: ModelProgram, values: int) -> Iterator[_Wante
             rows *= 2
         else:
             context //= 2
-    node = graph.attentions[0]
+    node = attention_of(graph)
     for rows in sorted({1, program.config.dim * node.kv_heads // node.heads}):
         if whole < rows < program.max_rows:
             yield _Wanted(rows, program.max_positions, 0, _choices(
@@ -133,7 +134,7 @@ def _kept(graph: Graph, program: ModelProgram, rows: int, context: int, values: 
 
 def _split(graph: Graph, program: ModelProgram, rows: int, least: int, values: int) -> Iterator[_Wanted]:
     """By halves of the rows, behind as many positions more as fit."""
-    node = graph.attentions[0]
+    node = attention_of(graph)
     for blocks in range(program.max_positions // BLOCK + 1, least // BLOCK, -1):
         context = min(program.max_positions, graph.prefix + blocks * BLOCK + 1)
         if context > least and SplitMapping.of(node, program.config, rows, context, program.layout):

@@ -6,6 +6,7 @@ from functools import partial
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Network
+from gemmule.compiler.kernels.attention.kv_layout import attention_of
 from gemmule.compiler.kernels.attention.shared import attention_rows
 from gemmule.compiler.passes.map import Choice, choices
 from gemmule.compiler.programs.beside import with_turns
@@ -25,7 +26,7 @@ def prefill_rows(program: ModelProgram) -> list[int]:
     config, longest = program.config, program.max_positions - 1
     if (program.pool and program.batch == 1) or longest <= program.max_rows:
         return []
-    most = min(longest, min(config.stat_rows, 8 * config.dim) // attention_rows(program.graph.attentions[0], 1))
+    most = min(longest, min(config.stat_rows, 8 * config.dim) // attention_rows(attention_of(program.graph), 1))
     return [program.max_rows << i for i in range(1, most.bit_length()) if program.max_rows << i <= most] or [
         program.max_rows]
 

@@ -37,7 +37,7 @@ def resident(session: Session) -> dict[str, Any]:
     step = session.draft.step if session.draft else None
     dram, batch = 1 << session.config.address_bits, models[0].own
     context = session.target.program.max_positions
-    positions = min(model.positions for model in models)
+    positions = min(model.positions for model in models if model.keeps)
 
     def needed(length: int, texts: int) -> int:
         sizes = [model.size(length, texts) for model in models]
@@ -83,7 +83,8 @@ class _Model:
         self.beside = [program.size for program in (model.prefill, *model.narrow, model.sampled) if program]
         self.config = self.program.config
         self.align = max(self.config.burst_bytes, 64)
-        self.positions = self.program.graph.whole_positions
+        self.positions, self.keeps = self.program.graph.whole_positions, bool(self.program.graph.attentions)
+        """Positions of its network, and whether anything of a text is kept."""
         self.fixed = self.program.size - (round_up(self.program.symbols[CACHE][1], self.align)
                                           if self.program.own_cache else 0)
 
@@ -92,6 +93,7 @@ class _Model:
         program = self.program
         if not program.own_cache:
             return 0
+        context = context if self.keeps else program.max_positions
         joined = program.layout.joined if batch in (program.batch, self.own) else 0
         return batch * KvLayout.of(program.graph, self.config, context, batch, program.max_rows, joined).size
 

@@ -41,7 +41,7 @@ from gemmule.sw.device.timeline import Timeline
 from gemmule.sw.errors import InputError
 from gemmule.sw.kv.pruning import Pruning
 from gemmule.sw.kv.selected import Chooser
-from gemmule.sw.limits import KV_CACHES, LAUNCHES, check_choice
+from gemmule.sw.limits import KV_CACHES, LAUNCHES, TRAINED_FOR, check_choice
 from gemmule.sw.models.pair import Pair, Placed, bundled_pair
 from gemmule.timing import ceil_div
 
@@ -114,13 +114,15 @@ def _refuse(backend: str | Opener, pair: Pair, *, general: bool, launch: str, in
                          "one of the two")
     if trained and (batch > 1 or looped or pruning):
         what = f"--batch {batch}" if batch > 1 else f"--launch {launch}" if looped else "--prune"
-        raise InputError("--method parallel, joined and eagle take one text with its whole cache, a pass a launch, not "
-                         f"{what}: drop one of the two")
+        raise InputError("methods with drafters that were trained on the target's hidden rows, such as parallel and "
+                         f"medusa, take one text with its whole cache, a pass a launch, not {what}: drop one of the "
+                         "two")
     if int4 and pruning:
         raise InputError("--method int4-self drafts in the target's whole cache, not with --prune: drop one of the two")
     if not pair.trained.keys() >= set(trained):
-        raise InputError("--method parallel, joined and eagle need a drafter that was trained on the hidden rows of "
-                         f"{pair.name}: take --model smollm2, or another --method")
+        kind = next(kind for kind in trained if kind not in pair.trained)
+        raise InputError(f"--method {kind} needs a drafter that was trained on the hidden rows of {pair.name}, which "
+                         f"has none: take --model {TRAINED_FOR[kind]}, or another --method")
 
 
 class Session:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from gemmule.sw.decoding.adaptive.worth import Worth
 from gemmule.sw.decoding.tree import Drafter
 from gemmule.sw.errors import InputError
+from gemmule.sw.limits import TRAINED_FOR
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,7 +49,7 @@ def trained_model(request: Request, kind: str, name: str) -> TrainedModel:
     """
     if kind not in request.trained:
         raise InputError(f"--method {name} needs a drafter that was trained on the target's hidden rows: take --model "
-                         "smollm2, or another --method")
+                         f"{TRAINED_FOR[kind]}, or another --method")
     if not request.rule.want(1).plain and request.target.sampled is None:
         raise InputError(f"--method {name} needs a session with general=True for drawn tokens, whose passes leave "
                          "hidden rows and logits: make one, or use --temperature 0")
@@ -57,6 +58,9 @@ def trained_model(request: Request, kind: str, name: str) -> TrainedModel:
 
 class TrainedDrafter(Drafter):
     """Its cache has a row for each token that the target has read: the token that follows, beside the target's rows."""
+
+    keeps = True
+    """Whether its passes read rows of the text that earlier ones left."""
 
     def __init__(self, drafter: TrainedModel, most: int, *, kept: bool = True, host: Host | None = None) -> None:
         """``most``: candidates of a step; ``kept``: its KV cache keeps rows."""
@@ -77,7 +81,7 @@ class TrainedDrafter(Drafter):
 
     def begin(self, ids: list[int], dropped: int = 0) -> Asking[None]:
         self.elsewhere = {}  # the target may have passed other rows since: what stands in their place costs no token
-        if self.cache.kept and len(ids) > 1:
+        if self.keeps and self.cache.kept and len(ids) > 1:
             yield from self.cache.begin(ids[1:])
 
     def spend(self, out: Forward) -> int:

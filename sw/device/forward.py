@@ -184,7 +184,7 @@ def _general(model: Runner, rows: Rows, want: Want, answered: np.ndarray, cached
     general.check_top(want.top)
     ranges = _cut(layers or [LayerRange(first=0, count=graph.layers)], want.hidden)
     exponents = exponent_scaling(logit_scale(graph), temperature) if temperature else None
-    collected = Collected(want, answered, graph.vocab, exponents)
+    collected = Collected(want, answered, graph.by_name[graph.output].columns, exponents)
     hidden: dict[int, list[Hidden]] = {depth: [] for depth in want.hidden}
     stores = [part.end in hidden or number < len(ranges) - 1 for number, part in enumerate(ranges)]
     parts = list(pieces(rows, program.max_rows, program.batch, cached))

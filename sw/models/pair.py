@@ -191,9 +191,9 @@ def bundled_pair(name: str = SMALL, weights: str | None = None, *, skip_zeros: b
     pair = resolve_pair(name)
     models = {role: _with_weights(text.bundled_model(role, pair), weights, f"the bundled {role}")
               for role in ("target", "draft")}
-    int4 = Int4Copy(models["target"], pair)
+    int4, whole = Int4Copy(models["target"], pair), models["target"]
     if skip_zeros:
-        models["target"] = _skipping(models["target"])
+        models["target"] = _skipping(whole)
     target, draft = (_Imported(MODELS_FOLDER / pair / FILES[role], model, shown=role, bundled=True)
                      for role, model in models.items())
     encode = partial(text.encode, pair=pair)
@@ -202,7 +202,8 @@ def bundled_pair(name: str = SMALL, weights: str | None = None, *, skip_zeros: b
         encode=encode, go_on=encode, plain=encode, words=text.bundled_detokenizer(pair),
         digests=tuple(model.sha256 for model in models.values()), target=target, draft=draft,
         parameters=models["target"].network.graph.parameters, skips=skip_zeros, tokenizer=text.bundled_tokenizer(pair),
-        vocab=models["target"].network.graph.vocab, int4=int4, exit_heads=heads_of(pair))
+        vocab=models["target"].network.graph.vocab, int4=int4, exit_heads=heads_of(pair),
+        trained=_every_trained(pair, whole))
 
 
 def _with_weights(file: ModelFile, weights: str | None, what: str) -> ModelFile:
@@ -272,8 +273,12 @@ def published_pair(name: str, draft: Path | None = None, weights: str | None = N
         raise InputError(f"{error}; or take --model {DEFAULT}, which needs nothing") from None
     path, file = quantised(name, weights)
     pair = replace(_pair(path, file, name, draft, weights, skip_zeros), exit_heads=heads_of(name))
-    return replace(pair, trained={kind: cache(partial(_trained, name, kind, file)) for kind in KINDS
-                                  if drafter_path(name, kind)})
+    return replace(pair, trained=_every_trained(name, file))
+
+
+def _every_trained(name: str, target: ModelFile) -> dict[str, Callable[[], TrainedSource]]:
+    """Drafters that come with a model, by kind."""
+    return {kind: cache(partial(_trained, name, kind, target)) for kind in KINDS if drafter_path(name, kind)}
 
 
 def _trained(name: str, kind: str, target: ModelFile) -> TrainedSource:

@@ -43,6 +43,9 @@ BY_MODELS: dict[str, list[tuple[str, int, str]]] = {
     "self": [("target without 2 layers, 1 row", 1, "##.##.##")],
     "layerskip": [("first layers, 1 row", 3, "##......")],
     "parallel": [("one-pass drafter, 7 rows", 1, "##")],
+    "blockwise": [("heads, a row each", 1, "#")],
+    "medusa": [("heads, a row each", 1, "#")],
+    "hydra": [("first head, 1 row", 1, "#"), ("next head, 4 rows", 4, "#")],
     "eagle": [("drafter, 2 rows of the text", 1, "#"), ("drafter, 4 paths and what is before", 3, "#")]}
 """Of a method whose drafts come from models: its passes, how often, and which layers they run."""
 WHOLE = "########"

@@ -21,7 +21,8 @@ __all__ = ["method_page", "methods_page"]
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ("bench_all_default", "bench_all_smollm2", "bench_untrained_smollm2", "bench_retrieval_smollm2",
-           "bench_int4_smollm2", "bench_self_smollm2", "bench_parallel_smollm2", "bench_eagle_smollm2")
+           "bench_int4_smollm2", "bench_self_smollm2", "bench_parallel_smollm2", "bench_eagle_smollm2",
+           "bench_heads_default")
 """Files of ``gemmule bench --json``, in the order of rows; those that are there."""
 ROLE = re.compile(r":(?:mod|class|func|data):`([^`]+)`")
 """A name that a docstring refers to."""

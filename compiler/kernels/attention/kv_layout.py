@@ -10,11 +10,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gemmule.compiler.ir import Graph
+from gemmule.compiler.ir import Attention, Graph
 from gemmule.config import Config
 from gemmule.timing import ceil_div
 
-__all__ = ["KvLayout"]
+__all__ = ["KvLayout", "attention_of"]
+
+
+def attention_of(graph: Graph) -> Attention:
+    """The first attention, whose sizes are those of all; of a network without any a narrow one that stands for it: a
+    pass is cut as if it had that, with a cache of one layer that no command reads.
+    """
+    narrow = Attention(name="none", columns=1, query="none", key="none", value="none", heads=1, kv_heads=1, head_dim=1,
+                       scale=1.0)
+    return next(iter(graph.attentions), narrow)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +49,7 @@ class KvLayout:
 
         Long runs begin an odd number of DRAM rows apart, so in different banks: neighbours open rows side by side.
         """
-        node, layers = graph.attentions[0], len(graph.attentions)
+        node, layers = attention_of(graph), max(1, len(graph.attentions))
         head = ceil_div(node.head_dim, config.dim) * config.dim if joined else node.head_dim
         row = 2 * joined * head if joined else head
         size, dram_row = (positions + (rows - 1 if batch > 1 else 0)) * row, config.dram.row_bytes

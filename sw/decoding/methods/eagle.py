@@ -28,6 +28,7 @@ from gemmule.sw.errors import InputError
 from gemmule.sw.limits import DRAFTS, Range
 
 if TYPE_CHECKING:
+    from gemmule.compiler.ir import Rows
     from gemmule.config import Host
     from gemmule.sw.decoding.adaptive.shapes import Place
     from gemmule.sw.step import Asking, Forward, Want
@@ -39,11 +40,12 @@ class Eagle(TrainedDrafter):
     """Drafts a tree level by level."""
 
     def __init__(self, drafter: TrainedModel, most: int, *, top: int = 4, width: int = 4, depth: int = 7,
-                 host: Host | None = None, shape: tuple[Place, ...] | None = None) -> None:
+                 kept: bool = True, host: Host | None = None, shape: tuple[Place, ...] | None = None) -> None:
         """``most``: candidates of a step; ``top``: behind one path; ``width``: paths that a pass answers behind;
-        ``depth``: passes of a step at most; ``shape``: of each tree, None: each grows as it is likely.
+        ``depth``: passes of a step at most; ``kept``: its KV cache keeps rows; ``shape``: of each tree, None: each
+        grows as it is likely.
         """
-        super().__init__(drafter, most, host=host)
+        TrainedDrafter.__init__(self, drafter, most, kept=kept, host=host)
         self.top, self.width, self.depth, self.shape = top, width, depth, shape
         self._first, self._asked = 0.0, 0
         """Chances of the likeliest token behind the paths that were asked, added up, and how many those are."""
@@ -60,9 +62,7 @@ class Eagle(TrainedDrafter):
         if most < 1 or len(ids) < 2:  # the target has read nothing yet
             return levels.proposed(ids[-1]).tree
         program = self.drafter.model.program
-        if len(self.cache.missing(ids[1:])) > program.max_rows:
-            yield from self.cache.begin(ids[1:])
-        out = yield from self.cache.ahead_of(ids[1:], [], self._want(1), self.elsewhere)
+        out = yield from self.behind_text(ids)
         self.elsewhere = {}
         self.spend(out)
         left: dict[Candidate | None, int] = {None: self._left(out)[-1]}
@@ -72,8 +72,8 @@ class Eagle(TrainedDrafter):
             paths = levels.waiting(self.width, program.max_rows)
             if not paths or not (levels.shape or self._pays(levels, paths)):
                 break
-            ordered = with_ancestors(paths)
-            rows = rows_of(ordered, len(ids) - 1).borrowing([left[one.parent] for one in ordered])
+            ordered = self.ordered(paths)
+            rows = self.rows_behind(ordered, ids).borrowing([left[one.parent] for one in ordered])
             out = yield from self.cache.branches(rows, self._want(len(paths)))
             self.level = self.spend(out)
             left |= dict(zip(ordered, self._left(out)))
@@ -83,6 +83,20 @@ class Eagle(TrainedDrafter):
         if levels.shape:
             return levels.proposed(ids[-1]).tree
         return self.worth.chosen(lambda count: levels.proposed(ids[-1], count), most, self.spent).tree
+
+    def behind_text(self, ids: list[int]) -> Asking[Forward]:
+        """The pass that takes in what was committed, and answers behind it."""
+        if len(self.cache.missing(ids[1:])) > self.drafter.model.program.max_rows:
+            yield from self.cache.begin(ids[1:])
+        return (yield from self.cache.ahead_of(ids[1:], [], self._want(1), self.elsewhere))
+
+    def ordered(self, paths: list[Candidate]) -> list[Candidate]:
+        """Candidates that are rows of a pass behind these paths, which come last."""
+        return with_ancestors(paths)
+
+    def rows_behind(self, ordered: list[Candidate], ids: list[int]) -> Rows:
+        """Their rows."""
+        return rows_of(ordered, len(ids) - 1)
 
     def _want(self, last: int) -> Want:
         """The answers of a pass, and its rows left for the next one."""

@@ -23,12 +23,17 @@ from gemmule.compiler.quantize.network import Options, quantize_network
 from gemmule.compiler.quantize.prefix import behind_prefix, with_prefix
 from gemmule.compiler.quantize.rotate import Rotation
 from gemmule.compiler.quantize.taps import passes
-from gemmule.sw.models.trained.read import Trained
+from gemmule.sw.models.trained.read import HEADS, Trained
 
-__all__ = ["DRAFTED", "Calibration", "calibrated", "hidden_rows", "own_rows", "quantised_bytes", "steps_of"]
+__all__ = ["DRAFTED", "Calibration", "calibrated", "heads_calibrated", "hidden_rows", "own_rows", "quantised_bytes",
+           "steps_of"]
 
 DRAFTED = 5
 """Rows at the end of a window that a sequential drafter drafts: as many as training rolled out."""
+
+
+EVERY = 8
+"""Positions from one that heads read to the next."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,27 @@ def calibrated(trained: Trained, target: ModelFile, published: Network, texts: n
                 beside[depth][number, read:] = beside[depth][number, read - 1]
     return Calibration(tokens, {depth: rows.reshape(-1, rows.shape[-1]) for depth, rows in beside.items()},
                        _front(depths, prefix, published, texts, turn))
+
+
+def heads_calibrated(trained: Trained, target: ModelFile, texts: np.ndarray) -> Calibration:
+    """What heads read at some positions of texts, tokens [texts, length]: a window for each.
+
+    It has a row of each head; or, of heads one behind the other, the token that follows and as many as are drafted,
+    where only the first has a row of the target. No row is constant, as none sees another one.
+    """
+    prefix, (depth,) = target.made.prefix, trained.depths
+    windows = behind_prefix(texts, prefix)
+    step = steps_of(target.network, trained.depths)[depth]
+    every = trained.masks if trained.kind in HEADS else 1 + DRAFTED
+    tokens, beside = list[np.ndarray](), list[np.ndarray]()
+    for window in windows:
+        rows = hidden_rows(target.network, Rows.chain(window.tolist(), len(prefix)), trained.depths)[depth]
+        for at in range(EVERY - 1, len(window) - every, EVERY):
+            one = np.zeros((every, rows.shape[1]), np.float32)
+            one[:every if trained.kind in HEADS else 1] = rows[at] * np.float32(step)
+            beside.append(one)
+            tokens.append(np.arange(every) if trained.kind in HEADS else window[at + 1:at + 1 + every])
+    return Calibration(np.stack(tokens), {depth: np.concatenate(beside)}, ((), {}))
 
 
 def _front(depths: tuple[int, ...], prefix: tuple[int, ...], published: Network, texts: np.ndarray,

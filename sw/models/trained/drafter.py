@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from gemmule.compiler.files.model_file import ModelFile, load_model
-from gemmule.compiler.ir import Borrowed
+from gemmule.compiler.ir import Borrowed, Network
+from gemmule.compiler.quantize.restore import restore_network
 from gemmule.compiler.quantize.rotate import Rotation
 from gemmule.compiler.sources import sources
 from gemmule.io.cache import cache_folder, cache_root, writing
@@ -18,22 +19,31 @@ from gemmule.io.files import write_atomically
 from gemmule.io.locks import exclusive
 from gemmule.io.progress import say
 from gemmule.sw.errors import InputError
-from gemmule.sw.limits import MODELS_FOLDER
-from gemmule.sw.models.import_texts import texts_of
+from gemmule.sw.limits import MODELS, MODELS_FOLDER, TRAINED_FOR
+from gemmule.sw.models.bundled_models import encode
+from gemmule.sw.models.import_texts import default_texts, texts_of
 from gemmule.sw.models.quantised import FOLDER, LOCK, SOURCES, read_cached
 from gemmule.sw.models.sources import read_source
-from gemmule.sw.models.trained.calibrate import calibrated, quantised_bytes, steps_of
+from gemmule.sw.models.trained.calibrate import calibrated, heads_calibrated, quantised_bytes, steps_of
 from gemmule.sw.models.trained.eagle import eagle_network
+from gemmule.sw.models.trained.heads import heads_network
+from gemmule.sw.models.trained.hydra import hydra_network
 from gemmule.sw.models.trained.nodes import Target
 from gemmule.sw.models.trained.parallel import parallel_network
 from gemmule.sw.models.trained.read import Trained, read_trained
 
 __all__ = ["KINDS", "DrafterFile", "drafter_path", "trained_drafter"]
 
-KINDS = {"parallel": (parallel_network, "one-pass drafter"), "eagle": (eagle_network, "sequential drafter")}
+KINDS = {"parallel": (parallel_network, "one-pass drafter"), "eagle": (eagle_network, "sequential drafter"),
+         "medusa": (heads_network, "Medusa heads"), "blockwise": (heads_network, "blockwise heads"),
+         "hydra": (hydra_network, "Hydra heads")}
 """By kind, what makes the float network, and what people call it."""
 WINDOW = 128
 """Tokens of a window of calibration, the masks behind them among these."""
+WINDOWS = 8
+"""Of each kind of text by which a bundled target's heads are calibrated."""
+ALONE = ("medusa", "blockwise", "hydra")
+"""Kinds whose rows see no others, so that nothing of a text is kept."""
 
 
 @dataclass(frozen=True)
@@ -59,22 +69,24 @@ class DrafterFile:
 
 
 def drafter_path(name: str, kind: str) -> Path | None:
-    """Where the drafter of a kind that was trained for a published model lies; None: there is none."""
+    """Where the drafter of a kind that was trained for a published or bundled model lies; None: there is none."""
     path = MODELS_FOLDER / name / f"{kind}.safetensors"
     return path if path.is_file() else None
 
 
 def trained_drafter(name: str, kind: str, target: ModelFile) -> DrafterFile:
-    """A drafter of a published model, for its file in integers. The first call makes it, which takes a minute.
+    """A drafter of a published or bundled model, for its file in integers. The first call makes it, which takes up to a
+    minute.
 
     Raises:
         CacheError: it cannot be kept.
-        CompileError: the trained drafter, or the published model, cannot be read.
+        CompileError: the trained drafter, or the model, cannot be read.
         InputError: no drafter of this kind was trained for it.
     """
     path, called = drafter_path(name, kind), KINDS[kind][1]
     if path is None:
-        raise InputError(f"no {called} was trained for {name}: take --model smollm2, or another --method")
+        raise InputError(f"{name} comes with no trained {called}: take --model {TRAINED_FOR[kind]}, or another "
+                         "--method")
     trained = read_trained(path, kind)
     key = sha256(sources((*SOURCES, "sw/models/trained/*.py")) + path.read_bytes() + target.sha256.encode())
     kept = cache_root() / FOLDER / f"{name}-{kind}-{key.hexdigest()[:16]}.safetensors"
@@ -94,9 +106,25 @@ def trained_drafter(name: str, kind: str, target: ModelFile) -> DrafterFile:
 
 
 def _made(name: str, trained: Trained, target: ModelFile) -> bytes:
-    source, make = read_source(name), KINDS[trained.kind][0]
-    texts = texts_of(source, WINDOW + 2, None, {})
+    source, texts = _bundled(name, target) if name in MODELS else _published(name)
     turn = Rotation(target.network.graph.nodes[0].columns, target.made.seed) if target.made.rotate else None
-    network = make(trained, Target(source.network, steps_of(target.network, trained.depths), turn))
-    made = calibrated(trained, target, source.network, texts.used, turn)
-    return quantised_bytes(network, made, target.made.prefix)
+    network = KINDS[trained.kind][0](trained, Target(source, steps_of(target.network, trained.depths), turn))
+    if trained.kind in ALONE:
+        return quantised_bytes(network, heads_calibrated(trained, target, texts), ())
+    return quantised_bytes(network, calibrated(trained, target, source, texts, turn), target.made.prefix)
+
+
+def _published(name: str) -> tuple[Network, np.ndarray]:
+    """The float network, and windows that calibrate  # int64 [windows, tokens]"""
+    source = read_source(name)
+    return source.network, texts_of(source, WINDOW + 2, None, {}).used
+
+
+def _bundled(name: str, target: ModelFile) -> tuple[Network, np.ndarray]:
+    """The same of a bundled target: what its integers stand for."""
+    windows = []
+    for _, text in sorted(default_texts("calibration").items()):
+        ids, length = encode(text, name), min(WINDOW + 2, target.network.graph.text_positions)
+        starts = np.linspace(0, len(ids) - length, WINDOWS).astype(int)
+        windows += [ids[start:start + length] for start in starts]
+    return restore_network(target.network), np.array(windows, np.int64)

@@ -54,6 +54,12 @@ class Target:
         return next(node for node in self.network.graph.nodes if isinstance(node, Embedding))
 
     @property
+    def gains(self) -> np.ndarray:
+        """Factors of the last norm  # float32 [hidden]."""
+        last = [node for node in self.network.graph.nodes if isinstance(node, Norm)][-1]
+        return np.asarray(self.network.tensor(last, "gamma"), np.float32)
+
+    @property
     def eps(self) -> float:
         """Of all norms."""
         return next(node for node in self.network.graph.nodes if isinstance(node, Norm)).eps
@@ -74,9 +80,11 @@ class Target:
 class Nodes:
     """Nodes in order, and their tensors."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, more: int = 0) -> None:
+        """``more``: columns of the stream beyond the target's."""
         self.target = target
         self.hidden, self.eps = target.embedding.columns, target.eps
+        self.width = self.hidden + more
         self.nodes: list[Any] = []
         self.weights: dict[str, np.ndarray] = {}
         self.layer: int | None = None
@@ -90,7 +98,7 @@ class Nodes:
         return name
 
     def embedding(self, table: np.ndarray) -> str:
-        return self.add(Embedding, "embedding", {"table": table}, columns=self.hidden, vocab=len(table))
+        return self.add(Embedding, "embedding", {"table": table}, columns=self.width, vocab=len(table))
 
     def linear(self, name: str, x: str, weight: np.ndarray) -> str:
         columns, depth = weight.shape
@@ -100,7 +108,7 @@ class Nodes:
         return self.add(Norm, name, {"gamma": gamma}, columns=len(gamma), x=x, mean=False, eps=self.eps)
 
     def sum(self, name: str, a: str, b: str) -> str:
-        return self.add(Add, name, columns=self.hidden, a=a, b=b)
+        return self.add(Add, name, columns=self.width, a=a, b=b)
 
     def borrowed(self, x: str, depth: int, gamma: np.ndarray, weight: np.ndarray) -> str:
         """``x`` and a product of the target's normed rows at a depth; the norm's factors stand in the weights, which
@@ -128,7 +136,10 @@ class Nodes:
         mixed = self.add(Attention, "context", columns=t["out"].shape[1], query=parts[0], key=parts[1], value=parts[2],
                          heads=attention.heads, kv_heads=attention.kv_heads, head_dim=attention.head_dim,
                          scale=attention.scale)
-        x = self.sum("middle", x, self.linear("out", mixed, t["out"]))
+        return self.gated(self.sum("middle", x, self.linear("out", mixed, t["out"])), t)
+
+    def gated(self, x: str, t: dict[str, np.ndarray]) -> str:
+        """The MLP of such a layer."""
         y = self.norm("norm2", x, t["ffn_norm"])
         inner = len(t["gate"])
         gate = self.add(Activation, "act", columns=inner, x=self.linear("gate", y, t["gate"]), function=Function.SILU)
@@ -141,11 +152,16 @@ class Nodes:
         self.layer = layer
         return self
 
-    def network(self, x: str, trained: Trained) -> Network:
-        """With the last norm, and the target's own head over the listed tokens."""
+    def network(self, x: str, trained: Trained, gains: np.ndarray | None = None, positions: int = 0) -> Network:
+        """With the last norm, and the target's own head over the listed tokens.
+
+        ``gains``: of the norm, by default the trained ones; ``positions``: by default the target's.
+        """
         self.layer, graph = None, self.target.network.graph
-        y = self.norm("norm", x, trained.tensors["norm.weight"])
-        logits = self.linear("logits", y, self.target.table[trained.tokens])
+        gains, head = trained.tensors["norm.weight"] if gains is None else gains, self.target.table[trained.tokens]
+        more = self.width - self.hidden
+        y = self.norm("norm", x, np.pad(gains, (0, more)))
+        logits = self.linear("logits", y, np.pad(head, ((0, 0), (0, more))))
         vocab = next(node for node in self.nodes if isinstance(node, Embedding)).vocab
-        return Network(Graph(family="llama", vocab=vocab, positions=graph.positions, nodes=tuple(self.nodes),
-                             output=logits), self.weights)
+        return Network(Graph(family="llama", vocab=vocab, positions=positions or graph.positions,
+                             nodes=tuple(self.nodes), output=logits), self.weights)

@@ -11,7 +11,10 @@ from safetensors import safe_open
 
 from gemmule.compiler.errors import CompileError
 
-__all__ = ["Trained", "read_trained"]
+__all__ = ["HEADS", "Trained", "read_trained"]
+
+HEADS = ("medusa", "blockwise")
+"""Kinds of drafters that are heads, none of which reads what another one says."""
 
 
 @dataclass(frozen=True)
@@ -19,11 +22,11 @@ class Trained:
     """What a file of a trained drafter holds.
 
     Attributes:
-        kind: ``parallel`` or ``eagle``.
+        kind: ``parallel``, ``eagle``, ``medusa``, ``blockwise`` or ``hydra``.
         depths: of the target, behind whose layers hidden rows are read.
         tensors: float32, by the names of training.
         tokens: that it chooses from, int64; a number of its logits is a place here.
-        masks: positions behind the first that one pass drafts.
+        masks: positions behind the first that one pass drafts; of heads their number.
     """
 
     kind: str
@@ -49,6 +52,8 @@ def read_trained(path: Path, kind: str) -> Trained:
         raise CompileError(f"{path}: a drafter must be of the kind {kind}, not {told.get('kind')}")
     tensors = {name: value * found[f"{name}.scale"][:, None] if f"{name}.scale" in found else value
                for name, value in found.items() if not name.endswith(".scale") and name != "vocabulary"}
-    return Trained(
-        kind, tuple(told["network"]["depths"]), {name: value.astype(np.float32) for name, value in tensors.items()},
-        found["vocabulary"].astype(np.int64), len(found.get("mask_embedding", ())))
+    depths, masks = tuple(told["network"]["depths"]), len(found.get("mask_embedding", ()))
+    if kind in HEADS:  # they read the target's last row alone
+        depths, masks = depths[-1:], len({name.split(".")[1] for name in tensors if name.startswith("heads.")})
+    return Trained(kind, depths, {name: value.astype(np.float32) for name, value in tensors.items()},
+                   found["vocabulary"].astype(np.int64), masks)
