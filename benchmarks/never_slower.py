@@ -26,6 +26,7 @@ PROMPTS, NEW_TOKENS, MOST_PROMPT, BATCH, DRAFTS = 1, 64, 96, 4, 3
 LEFT_OUT = {"triforce": "a second cache, which takes a session of its own",
             "parallel": "no drafter of the bundled pair", "joined": "no drafter of the bundled pair",
             "eagle": "no drafter of the bundled pair",
+            "streaming": "passes in two launches, of one greedy text, and a target that was tuned for it",
             **dict.fromkeys(("calm", "skipdecode"), "lossy: nothing is verified, so --adaptive has nothing to decide")}
 """Methods that are not measured here, and why."""
 

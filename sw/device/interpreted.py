@@ -291,6 +291,7 @@ class InterpretedModel(LoadedModel):
         """Keep of the rows that the last pass added at ``position`` those of the accepted path; returns cycles."""
         first = self.first + self.beside + position
         self.cache.keep([*range(first), *(first + node for node in path)], sequence)
+        self.depths.settle(first, path)
         if self.timer is None or path == list(range(len(path))):
             return 0
         moves = self.program.commit

@@ -53,7 +53,7 @@ def sessions() -> Iterator[dict[str, Session]]:
 
 
 DRAFTING = [name for name, one in METHODS.items()
-            if one.drafts and not (one.trained or one.needs_general or one.needs_int4)]
+            if one.drafts and one.common and not (one.needs_general or one.needs_int4)]
 SHORT = ("draft", "pld")
 
 

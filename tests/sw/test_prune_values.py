@@ -56,7 +56,7 @@ def sessions() -> Iterator[dict[str, Session]]:
 
 @pytest.mark.parametrize("method", of_methods((
     name for name, one in METHODS.items()
-    if one.drafts and not (one.trained or one.needs_int4 or one.schedule)), ("draft", "suffix")))
+    if one.drafts and one.common and not (one.needs_int4 or one.schedule)), ("draft", "suffix")))
 def test_every_method_decodes_the_same_text(sessions: dict[str, Session], method: str) -> None:
     session = sessions["general" if METHODS[method].needs_general else "plain"]
     for prompt, drafts in zip(_prompts(), (1, 8), strict=True):
