@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 import torch.nn.functional as functional
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gemmule.sw.training.networks.export import ModelShape
 from gemmule.sw.training.networks.model import rope_tables, rotate
-from gemmule.sw.training.networks.trained import Weights
 
-__all__ = ["PARTS", "LowRank"]
+__all__ = ["PARTS", "LowRank", "Weights"]
 
+Weights = dict[str, NDArray[np.float32]]
+"""Of a checkpoint, by name."""
 PARTS = {"qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), "out": ("self_attn.o_proj",),
          "up": ("mlp.up_proj",), "down": ("mlp.down_proj",)}
 """What changes of a layer, and the matrices that a change is of, one below the other."""

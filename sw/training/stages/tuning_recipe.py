@@ -32,31 +32,31 @@ class TuningRecipe:
         hard: weight of the cross-entropy with the target's best token beside that with its distribution.
     """
 
-    ranks: tuple[int, ...] = (32, 32, 16, 16, 16, 16, 16, 16)
+    ranks: tuple[int, ...] = (80, 80, 16, 16, 16, 16, 16, 16)
     exit: int = 2
     others: tuple[int, ...] = (4, 6, 4, 3, 4, 5)
-    exit_weight: float = 1.0
+    exit_weight: float = 2.5
     other_weight: float = 0.5
     most_left_out: float = 0.1
-    streams: int = 4
+    streams: int = 5
     stream_layers: int = 4
     stream_weight: float = 1.0
-    chosen: int = 32
+    chosen: int = 48
     prompt: int = 64
     context: int = 256
     kept: int = 32
-    chunk: int = 128
-    text_chunks: int = 5
-    pool_chunks: int = 2
+    chunk: int = 1024
+    text_chunks: int = 10
+    pool_chunks: int = 8
     copies: float = 0.35
-    judged: int = 16
-    text_rows: int = 4
-    pool_rows: int = 3
-    steps: int = 190
-    warm_up: int = 10
+    judged: int = 64
+    text_rows: int = 16
+    pool_rows: int = 16
+    steps: int = 1650
+    warm_up: int = 50
     decay: float = 0.7
-    rate: float = 2.5e-3
-    stream_rate: float = 3e-2
+    rate: float = 2e-3
+    stream_rate: float = 2e-2
     hard: float = 0.5
 
     def scaled(self, share: float) -> TuningRecipe:
