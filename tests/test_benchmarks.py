@@ -291,3 +291,19 @@ def test_table_of_the_sequential_drafter_is_that_of_the_page(monkeypatch: pytest
     text = PAGE.read_text()
     for marker, content in PARTS.items():
         assert fill(text, marker, content()) == text, f"{marker}: run python -m benchmarks.drafters_page"
+
+
+def test_tables_of_the_tuned_target_are_those_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What acceptance and passes predict is what was measured; every text is that of `ar`."""
+    monkeypatch.syspath_prepend(ROOT)
+    from benchmarks.tuned_page import PAGE, PARTS, RESULTS, predicted
+
+    for name in ("bench_tuned", "bench_tuned_each"):
+        rows = json.loads((RESULTS / f"{name}.json").read_text())["rows"]
+        assert {row["method"] for row in rows} == {"draft", "layerskip", "streaming"}
+        assert all(row["equal_to_ar"] == row["prompts"] for row in rows)
+    for row in rows:  # of single texts
+        assert row["category"] == "all" or abs(predicted(row) / row["decode_speedup"] - 1) < 0.05, row["method"]
+    text = PAGE.read_text()
+    for marker, content in PARTS.items():
+        assert fill(text, marker, content()) == text, f"{marker}: run python -m benchmarks.tuned_page"

@@ -142,6 +142,16 @@ def test_what_streams_say(target: LoadedModel, right: int) -> None:
         assert found == by_definition(text, streams), (len(text), streams)
 
 
+def test_texts_one_behind_the_other() -> None:
+    """By the interpreter, whose layers have caches of their own: what one text left there is no part of the next."""
+    made, texts = model(interpreted=True), []
+    for method in ("ar", "streaming", "ar", "jacobi"):
+        talk(made, Ledger(CONFIG), "streaming").turn(PROMPTS[2], 20)
+        texts.append(talk(made, Ledger(CONFIG), method).turn(PROMPTS[0], 20).tokens)
+    fresh = talk(model(interpreted=True), Ledger(CONFIG), "ar").turn(PROMPTS[0], 20).tokens
+    assert texts == [fresh] * 4
+
+
 def test_by_the_interpreter(target: LoadedModel) -> None:
     """The same tokens, steps and cycles as of the simulated device, candidates dropped and moved."""
     expected = talk(target, Ledger(CONFIG), "ar").turn(PROMPTS[2], 24).tokens

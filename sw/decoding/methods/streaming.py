@@ -211,7 +211,7 @@ METHOD = Method(
     name="streaming", says="rows beside the candidates, in the target's last layers, guess what follows: one model",
     cuts="no passes: those that verify draft",
     source="Bhendawade et al. 2024, Speculative Streaming (arXiv 2402.11131)",
-    make=_make, needs_general=True, scheduled=False, needs_streams=True,
+    make=_make, needs_general=True, scheduled=False, needs_streams=True, wide=True,
     drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=15, help="Tokens drafted per step.",
                   otherwise="as many as a pass verifies"),
     options=(

@@ -27,6 +27,8 @@ class Depths:
         self._layers: Layerwise | None = None
         self._caches: dict[int, Cache] = {}
         self._turn: object | None = None
+        self.newest = False
+        """Whether the last pass of the model was one through some layers."""
 
     def through(self, rows: Rows, answered: np.ndarray, kv: DepthKV, cached: int, ranges: Sequence[tuple[int, int]],
                 place: int | None) -> np.ndarray:
@@ -35,7 +37,8 @@ class Depths:
         ``rows`` enter by token or by slot, behind ``cached`` rows that the layers have, constant ones among them;
         ``place``: the first slot for what leaves the last layer.
         """
-        layers = self._layers = self._layers or Layerwise(self.network)
+        layers, self.newest = self._layers or Layerwise(self.network), True
+        self._layers = layers
         if kv.turn is not self._turn:
             self._turn, self._caches = kv.turn, {}
         stream = self._entering(layers, rows)
@@ -53,10 +56,10 @@ class Depths:
     def settle(self, first: int, path: Sequence[int]) -> None:
         """Of the rows behind the first ones those on a path stay, in all layers: then the whole cache gets them.
 
-        Nothing happens where some layers lack them.
+        Nothing happens where some layers lack them, or another pass came after those through some layers.
         """
         last = first + max(path, default=-1)
-        if len(self._caches) < self.network.graph.layers or any(
+        if not self.newest or len(self._caches) < self.network.graph.layers or any(
                 cache.length() <= last for cache in self._caches.values()):
             return
         positions = self._caches[0].positions()[first:]

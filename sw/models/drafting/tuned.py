@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from gemmule.compiler.errors import CompileError
@@ -100,7 +100,7 @@ def read_changes(path: Path, target: ModelFile) -> Changes:
         pairs = {(int(layer), part): (real[f"{layer}.{part}.a"], real[f"{layer}.{part}.b"])
                  for layer, part, side in (name.split(".") for name in real) if side == "a"}
         first, of, tokens = int(told["first"]), str(told["target"]), tuple(map(int, told["tokens"]))
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, SafetensorError, ValueError, KeyError) as error:
         raise CompileError(f"{named(path)} must be a readable file of changes: {error}: install Gemmule "
                            "again") from None
     if of != target.sha256:
