@@ -19,7 +19,7 @@ from safetensors.numpy import save
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.files.model_file import ModelFile
-from gemmule.compiler.ir import Embedding, Linear, Network
+from gemmule.compiler.ir import Embedding, Graph, Linear, Network
 from gemmule.compiler.quantize.scale import to_mult_shift
 from gemmule.io.reading import named
 
@@ -139,8 +139,10 @@ def changed(target: ModelFile, changes: Changes) -> tuple[ModelFile, Streams]:
     weights[own] = weights[nodes[head].tensors["weight"]]
     nodes[head] = nodes[head].model_copy(update={"tensors": {**nodes[head].tensors, "weight": own}})
     _put_rows(network, embedding, weights, streams.tokens, changes.streams)
-    made = Network(graph.model_copy(update={"nodes": tuple(nodes)}), weights)
-    return replace(target, network=made, sha256=f"{target.sha256}-{changes.sha256[:16]}"), streams
+    made = Graph(family=graph.family, vocab=graph.vocab, positions=graph.positions, nodes=tuple(nodes),
+                 output=graph.output)
+    return replace(target, network=Network(made, weights),
+                   sha256=f"{target.sha256}-tuned-{changes.sha256[:16]}"), streams
 
 
 def _steps(network: Network, node: Linear) -> np.ndarray:
