@@ -45,7 +45,7 @@ RUNS = (("ar", "pass", "completion"), ("draft", "pass", "completion"), ("pld", "
 """Method, launch mode, and the category whose first prompt is continued."""
 PRUNED_RUN = RUNS[2]
 """The same where the cache is pruned."""
-EVERY = tuple((name, "pass", "copy") for name, one in METHODS.items() if not one.trained and one.lossless)
+EVERY = tuple((name, "pass", "copy") for name, one in METHODS.items() if one.common and one.lossless)
 """The same with ``--every``."""
 
 

@@ -62,7 +62,7 @@ from gemmule.sw.workloads.pruned import Untimed
 
 LENGTHS = (1, 2, 3, 5, 8, 15)
 ROWS = max(LENGTHS) + 1
-DRAFTING = tuple(name for name, one in METHODS.items() if name != "ar" and not one.trained and one.lossless)
+DRAFTING = tuple(name for name, one in METHODS.items() if name != "ar" and one.common and one.lossless)
 FEW = 0.2
 """Share of the drafting steps of a run that accept something, below which it shows less."""
 OPTIONS: dict[str, dict[str, Any]] = {

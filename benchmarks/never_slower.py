@@ -27,6 +27,7 @@ LEFT_OUT = {"triforce": "a second cache, which takes a session of its own",
             "parallel": "no drafter of the bundled pair", "joined": "no drafter of the bundled pair",
             "eagle": "no drafter of the bundled pair",
             **dict.fromkeys(("blockwise", "medusa", "hydra"), "heads take one text at a time, not a batch"),
+            "streaming": "passes in two launches, of one greedy text, and a target that was tuned for it",
             **dict.fromkeys(("calm", "skipdecode", "medusa-typical"),
                             "lossy: nothing is verified, so --adaptive has nothing to decide")}
 """Methods that are not measured here, and why."""

@@ -16,7 +16,7 @@ __all__ = [
     "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "NO_CORPUS", "OVERFLOWS", "PENALTY", "PHASES", "POSITION",
     "PREFILL", "PRESETS", "PROGRAMS", "PROMPTS", "PROMPTS_BYTES", "PROMPT_BYTES", "PROVED", "RANKS", "REQUESTS", "ROWS",
     "SCORES", "SEARCHES", "SEED", "SEEDS", "SERVED", "SERVED_RATE", "SIZE", "SMALL", "SOFTMAX", "SWEPT", "Several",
-    "TARGETS", "TEMPERATURE", "TOP_K", "TRAINED_FOR", "VERIFY", "WEIGHTS", "WIDTH", "WRITINGS", "Range",
+    "TARGETS", "TEMPERATURE", "TOP_K", "TRAINED_FOR", "TUNED", "VERIFY", "WEIGHTS", "WIDTH", "WRITINGS", "Range",
     "check_choice", "either", "new_tokens", "parse_shape", "resolve_pair",
 ]
 
@@ -65,11 +65,12 @@ PROVED = ("registers", "control", "watchdog", "fetch", "fetch-repeats", "loops",
           "waits", "issue", "claims", "bursts", "load-requests", "load-whole", "store-reader", "store-sender",
           "read-arbiter")
 """What `gemmule formal` proves something of."""
-DEFAULT, SMALL = MODELS = ("default", "small")
-"""Bundled pairs of target and draft: one worth decoding, and one for RTL runs and quick tests."""
+DEFAULT, SMALL, TUNED = MODELS = ("default", "small", "tuned")
+"""Bundled pairs of target and draft: one worth decoding, one for RTL runs and quick tests, and the first one with its
+target tuned to draft for itself."""
 TRAINED_FOR = {"parallel": "smollm2", "eagle": "smollm2", "medusa": DEFAULT, "blockwise": DEFAULT, "hydra": DEFAULT}
 """By kind of drafter that reads the target's hidden rows, a model that comes with one."""
-CONTEXTS = {DEFAULT: 1024, SMALL: 256}
+CONTEXTS = {DEFAULT: 1024, SMALL: 256, TUNED: 1024}
 """Positions of a pair, prompt and new tokens together."""
 MODELS_FOLDER = Path(__file__).resolve().parent / "models"
 PROMPT_BYTES = 1 << 16
@@ -152,12 +153,14 @@ SIZE = Range(1, 1 << 20, "rows or columns")
 
 
 def resolve_pair(name: str, folder: Path = MODELS_FOLDER) -> str:
-    """The bundled pair that ``name`` stands for: ``default`` is ``small`` until its files are there.
+    """The bundled pair whose files ``name`` stands for: ``default`` is ``small`` until its own are there.
 
     Raises:
         InputError: there is no such pair.
     """
     check_choice("--model", name, MODELS)
+    if name == TUNED:
+        return DEFAULT
     return SMALL if name == DEFAULT and not (folder / DEFAULT / "manifest.json").exists() else name
 
 

@@ -270,9 +270,9 @@ def test_tables_of_all_methods_are_those_of_the_page(monkeypatch: pytest.MonkeyP
     from benchmarks.all_methods_page import PAGE, PARTS, RESULTS
 
     lossy = {name for name, one in METHODS.items() if not one.lossless}  # early_exit.json has these
-    heads = {"blockwise", "medusa", "hydra"}  # of the default pair: bench_heads_default
-    for name, most in (("bench_all_default", {"parallel", "joined", "eagle", *heads}),
-                       ("bench_all_smollm2", {"draft", "draft-tree", "eagle", *heads})):  # eagle: bench_eagle_smollm2
+    own = {"blockwise", "medusa", "hydra", "streaming"}  # bench_heads_default, bench_tuned
+    for name, most in (("bench_all_default", {"parallel", "joined", "eagle", *own}),
+                       ("bench_all_smollm2", {"draft", "draft-tree", "eagle", *own})):  # eagle: bench_eagle_smollm2
         rows = json.loads((RESULTS / f"{name}.json").read_text())["rows"]
         assert {*METHODS} - {row["method"] for row in rows} <= most | lossy
         assert all(row["equal_to_ar"] == row["prompts"] for row in rows)
@@ -311,3 +311,19 @@ def test_table_of_the_sequential_drafter_is_that_of_the_page(monkeypatch: pytest
     text = PAGE.read_text()
     for marker, content in PARTS.items():
         assert fill(text, marker, content()) == text, f"{marker}: run python -m benchmarks.drafters_page"
+
+
+def test_tables_of_the_tuned_target_are_those_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What acceptance and passes predict is what was measured; every text is that of `ar`."""
+    monkeypatch.syspath_prepend(ROOT)
+    from benchmarks.tuned_page import PAGE, PARTS, RESULTS, predicted
+
+    for name in ("bench_tuned", "bench_tuned_each"):
+        rows = json.loads((RESULTS / f"{name}.json").read_text())["rows"]
+        assert {row["method"] for row in rows} == {"draft", "layerskip", "streaming"}
+        assert all(row["equal_to_ar"] == row["prompts"] for row in rows)
+    for row in rows:  # of single texts
+        assert row["category"] == "all" or abs(predicted(row) / row["decode_speedup"] - 1) < 0.05, row["method"]
+    text = PAGE.read_text()
+    for marker, content in PARTS.items():
+        assert fill(text, marker, content()) == text, f"{marker}: run python -m benchmarks.tuned_page"

@@ -251,10 +251,11 @@ def _has(pair: Pair, method: Method, *, alone: bool, adaptive: bool) -> bool:
 
     ``adaptive``: what steps draft is decided for all methods.
     """
-    if not method.lossless and (adaptive or not alone):
+    if method.alone and (adaptive or not alone):
         return False
     return not ((method.needs_draft and pair.draft is None)
                 or (method.trained and (method.trained not in pair.trained or not alone))
+                or (method.needs_streams and pair.streams is None)
                 or (method.needs_int4 and (pair.int4 is None or not pair.int4.able)))
 
 

@@ -203,5 +203,5 @@ def _check(method: Method, pair: Pair) -> None:
     if method.needs_draft and pair.draft is None:
         raise InputError(f"--method {method.name} needs a draft model, and {pair.name} has none: take another method, "
                          "or give --draft-model")
-    if method.trained or not method.lossless:
+    if method.trained or method.alone:
         raise InputError(f"--method {method.name} takes one text, not a batch: take another method")

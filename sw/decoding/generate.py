@@ -94,6 +94,7 @@ class Conversation:
                 max_new_tokens - len(run.tokens) - 1, self.context - position - 1, self.cached.ahead(position - 1),
                 self.drafter.launches * self.target.program.max_rows - 1))
             out = yield from self.drafter.answers(self.cached, tree.rows(position - 1), self._want())
+            tree = self.drafter.verified(tree)
             path, new = self.rule.verify(tree, out, self.target.logit_scale, self.dropped + position)
             yield from self.cached.accept([tree.tokens[node] for node in path], path)
             cut = watch.cut(new)

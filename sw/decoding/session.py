@@ -294,7 +294,8 @@ class Session:
             options=values, memory=self.memories.setdefault(way, {}), datastore=self.pair.datastore,
             writes=self.pair.writes,
             chooser=chooser,
-            skipping=self._skipping, exit_heads=self.pair.exit_heads, int4=self.int4 and self.int4.charging(ledger),
+            skipping=self._skipping, exit_heads=self.pair.exit_heads, streams=self.pair.streams,
+            int4=self.int4 and self.int4.charging(ledger),
             curve=None if self.pruning or self.batch > 1 else self.curve,
             trained={kind: replace(one, model=one.model.charging(ledger)) for kind, one in self.trained.items()}))
         if adaptive and method != "ar":
@@ -443,6 +444,8 @@ class Session:
 
         ``options``: values of the method's own options, by key.
         """
+        if METHODS[method].needs_streams and self.pair.streams:
+            return len(self.pair.streams.tokens) * self.target.program.graph.nodes[0].columns
         if (kind := METHODS[method].trained) in self.trained:
             return self.trained[kind].model.program.graph.parameters
         copied = self.int4.program.graph.parameters if self.int4 and needing_int4(method, options) else 0

@@ -166,6 +166,7 @@ class InterpretedModel(LoadedModel):
         ranges = self._layers(layers)
         if isinstance(kv, DepthKV):
             return self._through(rows, want, kv, ranges)
+        self.depths.newest = False
         if rows.hidden is not None or (want.hidden and not self._leaves(want.hidden)):
             raise ValueError(f"{self.name}: the interpreter gives tokens and logits of rows by token, not hidden rows; "
                              "run the device for those")
@@ -241,6 +242,7 @@ class InterpretedModel(LoadedModel):
                                                  for prefill, part, step in prompt_launches(self, rows, kv)]
         own = replace(rows, sequences=np.full(len(rows), kv.sequence)).behind(self.first)
         self._truncated(own, kv.sequence, kv)
+        self.depths.newest = False
         self.interpreter.forward(own, self.cache)
         kv.append(len(rows))
         return Forward([], tuple(results))
@@ -291,6 +293,7 @@ class InterpretedModel(LoadedModel):
         """Keep of the rows that the last pass added at ``position`` those of the accepted path; returns cycles."""
         first = self.first + self.beside + position
         self.cache.keep([*range(first), *(first + node for node in path)], sequence)
+        self.depths.settle(first, path)
         if self.timer is None or path == list(range(len(path))):
             return 0
         moves = self.program.commit

@@ -33,7 +33,7 @@ from gemmule.sw.datastore.datastore import Datastore
 from gemmule.sw.datastore.kept import open_datastore, writings_of
 from gemmule.sw.errors import InputError
 from gemmule.sw.kv.pruning import Pruning
-from gemmule.sw.limits import DEFAULT, MODELS, MODELS_FOLDER, SMALL, resolve_pair
+from gemmule.sw.limits import DEFAULT, MODELS, MODELS_FOLDER, SMALL, TUNED, resolve_pair
 from gemmule.sw.models import bundled_models as text
 from gemmule.sw.models.branching import Branching
 from gemmule.sw.models.bundled import FILES
@@ -41,6 +41,8 @@ from gemmule.sw.models.drafting.draft_vocabulary import choosing, frequent_token
 from gemmule.sw.models.drafting.exit_heads import ExitHeads, heads_of
 from gemmule.sw.models.drafting.int4_copy import Int4Copy
 from gemmule.sw.models.drafting.skipping import skipped_layers
+from gemmule.sw.models.drafting.tuned import FILE as CHANGES
+from gemmule.sw.models.drafting.tuned import Streams, changed, read_changes
 from gemmule.sw.models.import_texts import default_texts
 from gemmule.sw.models.placed import Placed
 from gemmule.sw.models.published import PUBLISHED, published_file
@@ -105,6 +107,7 @@ class Pair:
         int4: compiles the target's int4 copy beside it.
         trained: by kind, gives a drafter that was trained on the target's hidden rows; the first call makes it.
         exit_heads: trained for the target's early exits, where there are any.
+        streams: rows of the target that guess further tokens, where it was tuned for them.
     """
 
     name: str
@@ -124,6 +127,7 @@ class Pair:
     tokenizer: Tokenizer | None = None
     int4: Int4Copy | None = None
     exit_heads: ExitHeads | None = None
+    streams: Streams | None = None
     trained: Mapping[str, Callable[[], TrainedSource]] = field(default_factory=dict)
 
     def decode(self, ids: Sequence[int], before: Sequence[int] = ()) -> str:
@@ -188,22 +192,27 @@ def bundled_pair(name: str = SMALL, weights: str | None = None, *, skip_zeros: b
         CompileError: a file is missing or damaged.
         InputError: there are no weights that could be skipped.
     """
-    pair = resolve_pair(name)
-    models = {role: _with_weights(text.bundled_model(role, pair), weights, f"the bundled {role}")
-              for role in ("target", "draft")}
-    int4, whole = Int4Copy(models["target"], pair), models["target"]
+    tuned, pair = name == TUNED, resolve_pair(name)
+    models, streams = {role: text.bundled_model(role, pair) for role in ("target", "draft")}, None
+    if tuned:
+        models["target"], streams = changed(models["target"], read_changes(MODELS_FOLDER / pair / CHANGES,
+                                                                           models["target"]))
+    models = {role: _with_weights(model, weights, f"the bundled {role}") for role, model in models.items()}
+    whole = models["target"]
+    int4 = Int4Copy(whole, name if tuned else pair)
     if skip_zeros:
         models["target"] = _skipping(whole)
     target, draft = (_Imported(MODELS_FOLDER / pair / FILES[role], model, shown=role, bundled=True)
                      for role, model in models.items())
     encode = partial(text.encode, pair=pair)
     return Pair(
-        name=pair, positions=models["target"].network.graph.text_positions, ends=frozenset(models["target"].ends),
+        name=name if tuned else pair, positions=models["target"].network.graph.text_positions,
+        ends=frozenset(models["target"].ends),
         encode=encode, go_on=encode, plain=encode, words=text.bundled_detokenizer(pair),
         digests=tuple(model.sha256 for model in models.values()), target=target, draft=draft,
         parameters=models["target"].network.graph.parameters, skips=skip_zeros, tokenizer=text.bundled_tokenizer(pair),
-        vocab=models["target"].network.graph.vocab, int4=int4, exit_heads=heads_of(pair),
-        trained=_every_trained(pair, whole))
+        vocab=models["target"].network.graph.vocab, int4=int4, exit_heads=None if tuned else heads_of(pair),
+        trained={} if tuned else _every_trained(pair, whole), streams=streams)
 
 
 def _with_weights(file: ModelFile, weights: str | None, what: str) -> ModelFile:

@@ -131,7 +131,7 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
         Folder("sw/datastore", ("texts", "suffix_array", "datastore", "kept")),
         Folder("sw/models", ("pair", "bundled", "bundled_models", "published", "quantised", "sources", "importing",
                              "import_texts")),
-        Folder("sw/models/drafting", ("int4_copy", "skipping", "draft_vocabulary")),
+        Folder("sw/models/drafting", ("int4_copy", "skipping", "draft_vocabulary", "tuned")),
         Folder("sw/models/trained", ("read", "nodes", "parallel", "eagle", "heads", "hydra", "calibrate", "drafter")),
         Folder("sw/models/default", (), "The pair worth decoding, and what `gemmule generate` takes."),
         Folder("sw/models/small", (), "The small pair: for RTL runs and quick tests."),

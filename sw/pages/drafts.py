@@ -46,15 +46,21 @@ BY_MODELS: dict[str, list[tuple[str, int, str]]] = {
     "blockwise": [("heads, a row each", 1, "#")],
     "medusa": [("heads, a row each", 1, "#")],
     "hydra": [("first head, 1 row", 1, "#"), ("next head, 4 rows", 4, "#")],
+    "streaming": [("first layers, 10 candidates", 1, "####...."), ("last layers, 10 candidates, 6 streams", 1,
+                                                                  "....####")],
     "eagle": [("drafter, 2 rows of the text", 1, "#"), ("drafter, 4 paths and what is before", 3, "#")]}
 """Of a method whose drafts come from models: its passes, how often, and which layers they run."""
 WHOLE = "########"
 
 
 def time_line(passes: list[tuple[str, int, str]], verified: int) -> list[str]:
-    """A step: passes one behind the other, a column each; layers that run are #, those that do not are dots."""
+    """A step: passes one behind the other, a column each; layers that run are #, those that do not are dots.
+
+    ``verified``: rows of the pass that verifies; 0: the passes do that themselves.
+    """
     columns = [(label, layers) for label, count, layers in passes for _ in range(count)]
-    columns.append((f"target, {verified} rows", WHOLE))
+    if verified:
+        columns.append((f"target, {verified} rows", WHOLE))
     widest = max(len(label) for label, _ in columns)
     return [f"{number:2}  {label:{widest}}  {layers}" for number, (label, layers) in enumerate(columns, 1)]
 
@@ -87,8 +93,9 @@ def drawing_of(name: str) -> str:
     method = METHODS[name]
     if name in BY_MODELS:
         drafts = int(method.drafts.default or 1) if method.drafts else 0
+        rows = 0 if method.needs_streams else drafts + 1
         return "\n".join(["a step, pass by pass; # a layer that runs, . one that does not:", "",
-                          *time_line(BY_MODELS[name], drafts + 1)])
+                          *time_line(BY_MODELS[name], rows)])
     if method.needs_draft or method.needs_int4 or method.trained or method.schedule or name == "ar" or (
             not method.lossless):
         return ""

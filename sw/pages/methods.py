@@ -22,7 +22,7 @@ __all__ = ["method_page", "methods_page"]
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ("bench_all_default", "bench_all_smollm2", "bench_untrained_smollm2", "bench_retrieval_smollm2",
            "bench_int4_smollm2", "bench_self_smollm2", "bench_parallel_smollm2", "bench_eagle_smollm2",
-           "bench_heads_default")
+           "bench_heads_default", "bench_tuned")
 """Files of ``gemmule bench --json``, in the order of rows; those that are there."""
 ROLE = re.compile(r":(?:mod|class|func|data):`([^`]+)`")
 """A name that a docstring refers to."""
@@ -67,6 +67,7 @@ def _needs(method: Method) -> str:
     found = ["a draft model"] * method.needs_draft + ["the general program"] * method.needs_general
     found += ["a second cache of the target's"] * (method.schedule is not None)
     found += ["a drafter trained on the target's hidden rows"] * bool(method.trained)
+    found += ["a target tuned with streams"] * method.needs_streams
     found += ["a target with int8 weights"] * method.needs_int4
     return ", ".join(found) or "nothing"
 

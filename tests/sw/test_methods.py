@@ -54,7 +54,7 @@ BESIDE = 1 << 19
 """Bytes behind a target for its int4 copy."""
 SIZES = Sizes(family="llama", hidden=48, inner=100, heads=4, kv_heads=2, head_dim=24, layers=3, vocab=41, positions=60)
 PROMPTS = ([3, 1, 4, 1, 5], [7, 7], [2, 9, 2, 9, 2, 9], [40])
-FREE = [name for name, one in METHODS.items() if not one.trained and one.lossless]
+FREE = [name for name, one in METHODS.items() if one.common and one.lossless]
 """Methods that any target takes; those with a drafter of its hidden rows, and lossy ones, have tests of their own."""
 SHARING = [name for name in FREE if not METHODS[name].schedule]
 """Those that go in batches: not those that draft in a second cache."""

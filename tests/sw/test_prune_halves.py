@@ -61,7 +61,7 @@ def by_ar(sessions: dict[str, Session]) -> Callable[[str], Generation]:
 
 
 DRAFTING = [name for name, one in METHODS.items()
-            if one.drafts and not (one.trained or one.needs_general or one.needs_int4)]
+            if one.drafts and one.common and not (one.needs_general or one.needs_int4)]
 SHORT = {("values", "draft"), ("progressive", "pld")}
 """The other two schedules are those of the next test."""
 

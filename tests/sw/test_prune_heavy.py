@@ -88,7 +88,7 @@ def plain(sessions: dict[str, Session]) -> dict[str, tuple[list[int], bytes, Sum
 
 @pytest.mark.parametrize("method", of_methods((
     name for name, one in METHODS.items()
-    if one.drafts and not (one.trained or one.needs_int4 or one.schedule)), ("draft", "layerskip")))
+    if one.drafts and one.common and not (one.needs_int4 or one.schedule)), ("draft", "layerskip")))
 def test_every_method_decodes_the_pruned_text(
         sessions: dict[str, Session], plain: dict[str, tuple[list[int], bytes, Sums, SelectedKV]], method: str) -> None:
     """Tokens, the kept cache and the running sums behind every selection are those of autoregressive decoding."""

@@ -35,7 +35,7 @@ TEXTS = ("def area(width, height):\n    return width * height\n\n\ndef volume(wi
          "The sky was clear and the sea was calm. The sky was clear and the")
 NEW = 56
 WHOLE_PASSES = [name for name, one in METHODS.items()
-                if one.drafts and not one.needs_general and not one.trained and not one.needs_int4]
+                if one.drafts and not one.needs_general and one.common and not one.needs_int4]
 
 
 def _prompts() -> list[list[int]]:

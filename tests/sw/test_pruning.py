@@ -74,7 +74,7 @@ def plain(sessions: dict[str, Session]) -> dict[str, tuple[list[int], bytes, Sel
 
 @pytest.mark.parametrize("method", of_methods((
     name for name, one in METHODS.items()
-    if one.drafts and not (one.trained or one.needs_int4 or one.schedule)), ("suffix", "layerskip")))
+    if one.drafts and one.common and not (one.needs_int4 or one.schedule)), ("suffix", "layerskip")))
 def test_every_method_decodes_the_pruned_text(
         sessions: dict[str, Session], plain: dict[str, tuple[list[int], bytes, SelectedKV]], method: str) -> None:
     """Tokens, and the kept cache behind them, are those of autoregressive decoding with the same schedule."""

@@ -43,7 +43,7 @@ def test_pairs_by_name(tmp_path: Path) -> None:
     assert resolve_pair("default", tmp_path) == "default"
     assert {path.name for path in (MODELS_FOLDER / "small").iterdir()} == {
         *FILES.values(), "manifest.json", "quality.json"}
-    assert MODELS == ("default", "small")
+    assert MODELS == ("default", "small", "tuned")
 
 
 def test_sizes_are_as_asked() -> None:

@@ -346,4 +346,4 @@ def test_a_bench_of_methods_without_a_number_of_drafts() -> None:
 def test_methods_that_no_schedule_paces() -> None:
     assert {name for name, one in METHODS.items() if not one.scheduled} == {
         "suffix", "recycling", "chooser", "draft-tree", "lookahead", "parallel", "joined", "eagle", "retrieval",
-        "multi-draft", "blockwise", "medusa", "medusa-typical", "hydra"}
+        "multi-draft", "blockwise", "medusa", "medusa-typical", "hydra", "streaming"}

@@ -87,7 +87,8 @@ SkipZerosOption = Annotated[bool, typer.Option(
                           "most do. The text is the same. Values are computed on the device.")]
 ModelOption = Annotated[str, typer.Option(
     "--model", metavar="|".join((*MODELS, *PUBLISHED, "FILE")), autocompletion=lambda: [*MODELS, *PUBLISHED],
-    help="Bundled models: small (for RTL and quick tests) or default, which is small if no other is installed. "
+    help="Bundled models: small (for RTL and quick tests), default, which is small if no other is installed, or tuned, "
+         "which is default with a target that drafts for itself (layerskip, streaming). "
          f"Published models: {', '.join(f'{name} (the package {one.package})' for name, one in PUBLISHED.items())}, "
          "quantised once and kept in the cache. Or a file written by `gemmule import`.")]
 ComputeOption = Annotated[str, choice(

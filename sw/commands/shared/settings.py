@@ -88,7 +88,7 @@ class Settings:
         Raises:
             InputError: something else decides, or does not let decide.
         """
-        self._check_drafts("--adaptive", tuple(name for name, one in METHODS.items() if name != "ar" and one.lossless))
+        self._check_drafts("--adaptive", tuple(name for name, one in METHODS.items() if name != "ar" and not one.alone))
         for option, given in {f"--draft-lengths {self.draft_lengths}": self.draft_lengths != "constant",
                               f"--launch {self._launch}": self._launch != "pass",
                               "--kv-cache none": self.kv_cache == "none", "--prune": self.prune is not None}.items():

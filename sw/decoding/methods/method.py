@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from gemmule.sw.kv.selected import Chooser
     from gemmule.sw.kv.text import TextKV
     from gemmule.sw.models.drafting.exit_heads import ExitHeads
+    from gemmule.sw.models.drafting.tuned import Streams
 
 __all__ = ["DRAFT", "TREE", "VOCABULARY", "Method", "Option", "Request", "file_of"]
 
@@ -122,6 +123,7 @@ class Request:
         memory: what the method keeps from text to text of a session that are decoded the same way.
         curve: what passes of the target cost; None: nobody knows beforehand.
         exit_heads: trained for the target's early exits; None where there are none.
+        streams: rows of the target that guess further tokens; None where it was not tuned for them.
     """
 
     draft: LoadedModel | None
@@ -142,6 +144,7 @@ class Request:
     memory: dict[str, Any] = field(default_factory=dict)
     curve: CostCurve | None = None
     exit_heads: ExitHeads | None = None
+    streams: Streams | None = None
 
     def check_vocabulary(self) -> None:
         """Whether drafts may choose among some tokens.
@@ -202,6 +205,7 @@ class Method:
         cuts: what makes its drafts cheaper than passes of the target: layers, width, length or no passes; for docs.
         source: of the idea, for docs.
         labels: names under which its own passes are charged, beside the target's.
+        needs_streams: whether rows of a target that was tuned for it draft (:mod:`gemmule.sw.models.drafting.tuned`).
         lossless: whether the text is that of autoregressive decoding, or has its law.
         policy: of a lossy one a plain reading: what it chooses behind a prompt and each token of a text that follows,
             computed from nothing.
@@ -229,6 +233,7 @@ class Method:
     cuts: str = ""
     source: str = ""
     labels: tuple[str, ...] = ()
+    needs_streams: bool = False
     lossless: bool = True
     policy: Callable[[Plain], list[int]] | None = None
 
@@ -253,19 +258,29 @@ class Method:
         """SHA-256 of its file: results of another version are others."""
         return sha256(Path(import_module(self.make.__module__).__file__ or "").read_bytes()).hexdigest()
 
+    @property
+    def alone(self) -> bool:
+        """Whether it takes one greedy text with its whole cache: passes go through some layers at a time."""
+        return self.needs_streams or not self.lossless
+
+    @property
+    def common(self) -> bool:
+        """Whether it needs nothing that was trained for the target."""
+        return not self.trained and not self.needs_streams
+
     def every_option(self) -> Iterator[Option]:
         """The one that says how many tokens are drafted comes first."""
         yield from (self.drafts,) if self.drafts else ()
         yield from self.options
 
     def check_alone(self, given: Mapping[str, bool]) -> None:
-        """Whether a lossy method goes with what else is asked for: by name, whether it is.
+        """Whether a method that goes alone goes with what else is asked for: by name, whether it is.
 
         Raises:
             InputError: it does not.
         """
         for option in given:
-            if given[option] and not self.lossless:
+            if given[option] and self.alone:
                 raise InputError(f"--method {self.name} takes one greedy text with its whole cache, a pass a launch, "
                                  f"not {option}: drop one of the two")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -26,6 +27,8 @@ class Depths:
         self._layers: Layerwise | None = None
         self._caches: dict[int, Cache] = {}
         self._turn: object | None = None
+        self.newest = False
+        """Whether the last pass of the model was one through some layers."""
 
     def through(self, rows: Rows, answered: np.ndarray, kv: DepthKV, cached: int, ranges: Sequence[tuple[int, int]],
                 place: int | None) -> np.ndarray:
@@ -34,10 +37,11 @@ class Depths:
         ``rows`` enter by token or by slot, behind ``cached`` rows that the layers have, constant ones among them;
         ``place``: the first slot for what leaves the last layer.
         """
-        layers = self._layers = self._layers or Layerwise(self.network)
+        layers, self.newest = self._layers or Layerwise(self.network), True
+        self._layers = layers
         if kv.turn is not self._turn:
             self._turn, self._caches = kv.turn, {}
-        stream = layers.embedded(rows) if rows.hidden is None else np.stack([self.slots[int(i)] for i in rows.hidden])
+        stream = self._entering(layers, rows)
         for first, count in ranges:
             for layer in range(first, first + count):
                 stream = layers.layer(layer, rows, stream, self._behind(layer, cached))
@@ -48,6 +52,35 @@ class Depths:
         if not len(index):
             return np.zeros((0, self.network.graph.vocab), dtype=np.int64)
         return layers.logits(rows.take(index), stream[index])
+
+    def settle(self, first: int, path: Sequence[int]) -> None:
+        """Of the rows behind the first ones those on a path stay, in all layers: then the whole cache gets them.
+
+        Nothing happens where some layers lack them, or another pass came after those through some layers.
+        """
+        last = first + max(path, default=-1)
+        if not self.newest or len(self._caches) < self.network.graph.layers or any(
+                cache.length() <= last for cache in self._caches.values()):
+            return
+        positions = self._caches[0].positions()[first:]
+        self.whole.truncate(first)
+        for cache in self._caches.values():
+            cache.keep([*range(first), *(first + node for node in path)])
+            for node in cache.width:
+                keys, values = cache.contents(node)
+                self.whole.extend(node, 0, keys[first:], values[first:])
+        if path:
+            self.whole.advance(Rows.chain([0] * len(path), int(positions[0])))
+
+    def _entering(self, layers: Layerwise, rows: Rows) -> np.ndarray:
+        """The stream with which rows begin: of tokens, or of slots."""
+        if rows.hidden is None:
+            return layers.embedded(rows)
+        stream = layers.embedded(replace(rows, hidden=None))
+        for row, slot in enumerate(rows.hidden.tolist()):
+            if slot >= 0:
+                stream[row] = self.slots[slot]
+        return stream
 
     def _behind(self, layer: int, cached: int) -> Cache:
         """The cache of a layer with so many rows; at first they are those of passes through all layers."""
