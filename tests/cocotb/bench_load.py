@@ -105,15 +105,15 @@ async def random_commands(dut: Any, seed: int, share: float) -> None:
 
 @cocotb.test()
 async def latency(dut: Any) -> None:
-    """Issue t, request t + 1, its only beat 20 later in t + 21, write and finish in t + 22."""
+    """Issue t, request t + 1, its only beat 20 later in t + 21, write and finish in t + 24."""
     await start(dut)
     bench = Bench(dut, [ONE], latency=20)
     await until(dut, lambda: bench.issuer.done)
     t = bench.issuer.issues[0]
     assert bench.dram.requests == [(t + 1, 64, 1)]
     assert bench.dram.beats == [t + 21]
-    assert bench.writes == bench.issuer.finishes == [t + 22]
-    assert bench.issuer.releases == [(t + 22, 1)]
+    assert bench.writes == bench.issuer.finishes == [t + 24]
+    assert bench.issuer.releases == [(t + 24, 1)]
     bench.check()
 
 
@@ -126,8 +126,8 @@ async def unaligned_latency(dut: Any) -> None:
     await until(dut, lambda: bench.issuer.done)
     t = bench.issuer.issues[0]
     assert bench.dram.requests == [(t + 1, 64, 3)]
-    assert bench.writes == [t + 8, t + 9, t + 10]
-    assert bench.issuer.finishes == [t + 10]
+    assert bench.writes == [t + 10, t + 11, t + 12]
+    assert bench.issuer.finishes == [t + 12]
     bench.check()
 
 
@@ -152,8 +152,8 @@ async def broadcast_latency(dut: Any) -> None:
     await until(dut, lambda: bench.issuer.done)
     t = bench.issuer.issues[0]
     assert bench.dram.requests == [(t + 1, 64, 2)]
-    assert bench.writes == [t + 7 + i for i in range(6)]
-    assert bench.issuer.finishes == [t + 12]
+    assert bench.writes == [t + 9 + i for i in range(6)]
+    assert bench.issuer.finishes == [t + 14]
     bench.check()
 
 
@@ -195,7 +195,7 @@ async def full_rate(dut: Any) -> None:
     await until(dut, lambda: bench.issuer.done)
     t = bench.issuer.issues[0]
     assert [cycle - t for cycle, _, _ in bench.dram.requests] == [1, 2, 3, 4, 6, 7, 8, 32]
-    assert bench.writes == [t + 32 + i for i in range(128)]
+    assert bench.writes == [t + 34 + i for i in range(128)]
     bench.check()
 
 

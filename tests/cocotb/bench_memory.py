@@ -19,10 +19,12 @@ class Shape:
             self.reads = dict.fromkeys(("store_r", "matrix_a", "vector_r0", "vector_r1"), 1)
             self.reads["matrix_b"] = CONFIG.preload
             self.writes, self.lane = ("load_w", "vector_w"), 1
+            self.waits = True  # a write, for a cycle in a register of its bank
             self.banks, self.bank_rows = CONFIG.spm_banks, CONFIG.spm_bank_rows
         else:
             self.reads = dict.fromkeys(("matrix_read", "vector_r0", "load_r", "store_r"), 1)
             self.writes, self.lane = ("matrix_write", "vector_w", "load_w"), 4
+            self.waits = False
             self.banks, self.bank_rows = CONFIG.acc_banks, CONFIG.acc_bank_rows
 
 
@@ -48,6 +50,7 @@ async def fill(dut: Any, shape: Shape, memory: np.ndarray) -> None:
         await RisingEdge(dut.clk)
     for name in shape.writes:
         drive(dut, name, en=0)
+    await RisingEdge(dut.clk)
 
 
 @cocotb.test()
@@ -55,7 +58,8 @@ async def fill(dut: Any, shape: Shape, memory: np.ndarray) -> None:
 async def random_ports(dut: Any, seed: int, share: float) -> None:
     """Each cycle every port that is used has a bank of its own, as claims guarantee; share 1: full rate.
 
-    A read in x shows in x + 1 (latency 1), a write in x is read in x + 1; a read in x sees the old row.
+    A read in x shows in x + 1 (latency 1), a write in x is read in x + 1, of the scratchpad in x + 2; before, a read
+    sees the old row.
     """
     await start(dut)
     shape, rng, generator = Shape(dut), random.Random(seed), np.random.default_rng(seed)
@@ -63,7 +67,7 @@ async def random_ports(dut: Any, seed: int, share: float) -> None:
         0, 256, (shape.banks * shape.bank_rows, CONFIG.dim * shape.lane), dtype=np.uint8)
     await fill(dut, shape, memory)
     expected: list[dict[str, int]] = [{}, {}]  # of the accesses one and two cycles ago
-    accesses = 0
+    accesses, waiting = 0, []
     for _ in range(3000):
         await RisingEdge(dut.clk)
         for name, value in expected.pop(0).items():
@@ -71,7 +75,7 @@ async def random_ports(dut: Any, seed: int, share: float) -> None:
             accesses += 1
         banks = rng.sample(range(shape.banks), min(shape.banks, len(shape.reads)))
         readers = dict(zip(rng.sample(list(shape.reads), len(banks)), banks))
-        pending = {}
+        pending, writes = {}, []
         for name, count in shape.reads.items():
             used = name in readers and rng.random() < share
             drive(dut, name, en=used)
@@ -88,6 +92,9 @@ async def random_ports(dut: Any, seed: int, share: float) -> None:
                 value = generator.integers(0, 256, memory.shape[1], dtype=np.uint8)
                 drive(dut, name, row=row, mask=mask, data=number(value))
                 lanes = [at for at in range(len(value)) if mask >> at // shape.lane & 1]
-                memory[row, lanes] = value[lanes]
+                writes.append((row, lanes, value[lanes]))
+        for row, lanes, value in waiting if shape.waits else writes:
+            memory[row, lanes] = value
+        waiting = writes
         expected.append(pending)
     assert accesses >= share * 2998 * min(shape.banks, len(shape.reads)) * 0.9

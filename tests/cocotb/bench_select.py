@@ -82,7 +82,7 @@ def largest(keys: list[int], k: int) -> list[int]:
 @cocotb.test()
 @cocotb.parametrize(seed=[1, 2])
 async def argmax(dut: Any, seed: int) -> None:
-    """M * g(N) * 2 steps from t + 1 on, the result 8 cycles after the last one; CONTINUE keeps an equal maximum."""
+    """M * g(N) * 2 steps from t + 1 on, the result 9 cycles after the last one; CONTINUE keeps an equal maximum."""
     await start(dut)
     bench = Bench(dut, seed)
     for _ in range(8):
@@ -91,7 +91,7 @@ async def argmax(dut: Any, seed: int) -> None:
         for again in (False, True, True):
             values, first = bench.words(m, n), bench.rng.randrange(65536)
             stride = bench.place(values, 40, 2)
-            await bench.run(SOp.ARGMAX, 8 + m * groups(n) * 2, m=m, n=n, src0=40, src0_stride=stride, dst=dst,
+            await bench.run(SOp.ARGMAX, 9 + m * groups(n) * 2, m=m, n=n, src0=40, src0_stride=stride, dst=dst,
                             first=first, flags=bit(ArgmaxFlag.CONTINUE) if again else 0)
             for r, row in enumerate(values.tolist()):
                 found = max(row), first + row.index(max(row)) & 65535
@@ -105,7 +105,7 @@ async def argmax(dut: Any, seed: int) -> None:
 @cocotb.test()
 @cocotb.parametrize(seed=[1, 2])
 async def top_k(dut: Any, seed: int) -> None:
-    """Keys in two runs, 2 g(N) + 4 cycles each; then six passes and a filter, 7 g(N) + 28 cycles. The survivors are
+    """Keys in two runs, 2 g(N) + 5 cycles each; then six passes and a filter, 7 g(N) + 28 cycles. The survivors are
     the keys of a second, smaller selection."""
     await start(dut)
     bench = Bench(dut, seed)
@@ -114,7 +114,7 @@ async def top_k(dut: Any, seed: int) -> None:
         cut, values = bench.rng.randint(1, n - 1), bench.words(1, n)
         for begin, end in ((0, cut), (cut, n)):
             stride = bench.place(values[:, begin:end], 40, 2)
-            await bench.run(SOp.KEYS, 4 + 2 * groups(end - begin), n=end - begin, src0=40, src0_stride=stride,
+            await bench.run(SOp.KEYS, 5 + 2 * groups(end - begin), n=end - begin, src0=40, src0_stride=stride,
                             dst=begin, first=first + begin)
         keys, ids = values[0].tolist(), list(range(first, first + n))
         for k in (bench.rng.randint(1, n + 1), bench.rng.randint(1, n)):
@@ -127,27 +127,27 @@ async def top_k(dut: Any, seed: int) -> None:
 @cocotb.test()
 @cocotb.parametrize(seed=[1, 2])
 async def importance(dut: Any, seed: int) -> None:
-    """Sums of weights, committed, become keys: shifted, saturated, the ends protected. g(N) * M * planes + 4,
-    g(N) + 4 and g(N) + 4 cycles."""
+    """Sums of weights, committed, become keys: shifted, saturated, the ends protected. g(N) * M * planes + 5,
+    g(N) + 5 and g(N) + 5 cycles."""
     await start(dut)
     bench = Bench(dut, seed)
     n, first = 3 * DIM + 1, 5
-    await bench.run(SOp.IMPORTANCE, 4 + groups(n), n=n, src0=40, src0_stride=2, first=first)
-    await bench.run(SOp.COMMIT, 4 + groups(n), n=n, first=first, flags=bit(CommitFlag.CLEAR))
+    await bench.run(SOp.IMPORTANCE, 5 + groups(n), n=n, src0=40, src0_stride=2, first=first)
+    await bench.run(SOp.COMMIT, 5 + groups(n), n=n, first=first, flags=bit(CommitFlag.CLEAR))
     sums = [0] * n
     for turn in range(6):
         m, planes = bench.rng.randint(1, 6), bench.rng.randint(1, 2)
         most = bench.rng.choice((1, 255)) if planes == 1 else 65535
         weights = np.array([[bench.rng.randint(0, most) for _ in range(n)] for _ in range(m)])
         stride = bench.place(weights, 40, planes)
-        await bench.run(SOp.IMPORTANCE, 4 + groups(n) * m * planes, m=m, n=n, src0=40, src0_stride=stride, first=first,
+        await bench.run(SOp.IMPORTANCE, 5 + groups(n) * m * planes, m=m, n=n, src0=40, src0_stride=stride, first=first,
                         flags=bit(ImportanceFlag.WIDE) if planes == 2 else 0)
         dropped = turn == 3
-        await bench.run(SOp.COMMIT, 4 + groups(n), n=n, first=first, flags=bit(CommitFlag.DISCARD) if dropped else 0)
+        await bench.run(SOp.COMMIT, 5 + groups(n), n=n, first=first, flags=bit(CommitFlag.DISCARD) if dropped else 0)
         if not dropped:
             sums = [min(s + int(w), COUNT_MAX) for s, w in zip(sums, weights.sum(axis=0))]
         head, tail, shift, k = bench.rng.randrange(3), bench.rng.randrange(3), turn, bench.rng.randint(1, n)
-        await bench.run(SOp.KEYS, 4 + groups(n), n=n, first=first, dst=0, shift=shift, aux=head | tail << 8,
+        await bench.run(SOp.KEYS, 5 + groups(n), n=n, first=first, dst=0, shift=shift, aux=head | tail << 8,
                         flags=bit(KeysFlag.FROM_IMPORTANCE))
         keys = [KEY_MAX if i < head or i >= n - tail else min(s >> shift, KEY_MAX) for i, s in enumerate(sums)]
         await bench.run(SOp.TOP_K, 28 + 7 * groups(n), n=n, k=k, dst=2)
@@ -161,15 +161,15 @@ async def packed(dut: Any, seed: int) -> None:
     side by side, in a step for each group and one behind them. The rows beside the result keep what they held."""
     await start(dut)
     bench = Bench(dut, seed)
-    await bench.run(SOp.COMMIT, 4 + groups(4 * DIM), n=4 * DIM, flags=bit(CommitFlag.CLEAR))
+    await bench.run(SOp.COMMIT, 5 + groups(4 * DIM), n=4 * DIM, flags=bit(CommitFlag.CLEAR))
     for share in (0.0, 0.2, 0.5, 1.0):
         m, n = bench.rng.randint(1, 4), bench.rng.randint(1, 4 * DIM)
         values = np.array([[bench.rng.randint(0, 255) * (bench.rng.random() < share) for _ in range(n)]
                            for _ in range(m)])
         stride = bench.place(values, 40, 1)
-        await bench.run(SOp.IMPORTANCE, 4 + groups(n) * m, m=m, n=n, src0=40, src0_stride=stride)
-        await bench.run(SOp.COMMIT, 4 + groups(n), n=n)
-        await bench.run(SOp.KEYS, 4 + groups(n), n=n, flags=bit(KeysFlag.FROM_IMPORTANCE))
+        await bench.run(SOp.IMPORTANCE, 5 + groups(n) * m, m=m, n=n, src0=40, src0_stride=stride)
+        await bench.run(SOp.COMMIT, 5 + groups(n), n=n)
+        await bench.run(SOp.KEYS, 5 + groups(n), n=n, flags=bit(KeysFlag.FROM_IMPORTANCE))
         await bench.run(SOp.TOP_K, 8 + 2 * groups(n), n=n, k=1, dst=2, flags=bit(TopKFlag.NONZERO))
         used = np.flatnonzero(values.any(axis=0))
         assert await bench.entries(2, n) == [*used, *np.flatnonzero(~values.any(axis=0))]
@@ -178,9 +178,9 @@ async def packed(dut: Any, seed: int) -> None:
             line = np.zeros(groups(n) * DIM, dtype=np.uint8)
             line[:len(used)] = row[used]
             expected[300 + i:300 + i + groups(n) * stride:stride] = line.reshape(-1, DIM)
-        await bench.run(SOp.PACK, 5 + m * (groups(n) + 1), m=m, n=n, src0=40, src0_stride=stride, dst=300)
+        await bench.run(SOp.PACK, 6 + m * (groups(n) + 1), m=m, n=n, src0=40, src0_stride=stride, dst=300)
         np.testing.assert_array_equal(bench.scratchpad.rows, expected)
-        await bench.run(SOp.COMMIT, 4 + groups(n), n=n, flags=bit(CommitFlag.CLEAR))
+        await bench.run(SOp.COMMIT, 5 + groups(n), n=n, flags=bit(CommitFlag.CLEAR))
 
 
 @cocotb.test()
@@ -195,14 +195,14 @@ async def lists(dut: Any, seed: int) -> None:
         n, dst = bench.rng.randint(1, 6 * half), bench.rng.randrange(20)
         rows = -(-n // half)
         entries = bench.scratchpad.rows[100:100 + rows].reshape(-1).view("<u2")[:n].tolist()
-        await bench.run(SOp.LIST_LOAD, 4 + half * rows, n=n, src0=100, dst=dst)
+        await bench.run(SOp.LIST_LOAD, 5 + half * rows, n=n, src0=100, dst=dst)
         assert await bench.entries(dst, n) == entries
         skip = bench.rng.randrange(n)
         rows = -(-(n - skip) // half)
         expected = bench.scratchpad.rows.copy()
         expected[300:300 + rows] = np.array(
             entries[skip:] + [0] * (rows * half - n + skip), dtype="<u2").view(np.uint8).reshape(rows, DIM)
-        await bench.run(SOp.LIST_STORE, 4 + half * rows, n=n - skip, first=dst + skip, dst=300)
+        await bench.run(SOp.LIST_STORE, 5 + half * rows, n=n - skip, first=dst + skip, dst=300)
         np.testing.assert_array_equal(bench.scratchpad.rows, expected)
 
 
@@ -221,7 +221,7 @@ async def predicates(dut: Any, seed: int) -> None:
         if planes == 2:
             threshold = min(threshold, 32767)
         flags = [CompareFlag.WIDE] * (planes - 1) + [CompareFlag.INVERT] * invert
-        await bench.run(SOp.COMPARE, 8 + m * groups(n) * planes, m=m, n=n, src0=40, src0_stride=stride, number=number,
+        await bench.run(SOp.COMPARE, 9 + m * groups(n) * planes, m=m, n=n, src0=40, src0_stride=stride, number=number,
                         aux=threshold & 65535, flags=bit(*flags))
         state = state & ~(1 << number) | ((int(values.max()) >= threshold) ^ invert) << number
         await RisingEdge(dut.clk)
@@ -236,7 +236,7 @@ async def predicates(dut: Any, seed: int) -> None:
 
 @cocotb.test()
 async def latency(dut: Any) -> None:
-    """Issue to finish with 2 rows of 2 column groups, DIM 4: steps + 8 for a maximum, + 4 for what is written.
+    """Issue to finish with 2 rows of 2 column groups, DIM 4: steps + 9 for a maximum, + 5 for what is written.
 
     A top-K takes 6 * 6 steps for its passes and 6 for its filter. The next command issues in the cycle after a finish.
     """
@@ -245,10 +245,10 @@ async def latency(dut: Any) -> None:
     Memory(dut, rng.integers(0, 256, (1024, DIM), dtype=np.uint8), reads={"spm": 1}, writes=["w"])
     wide, from_importance = bit(ImportanceFlag.WIDE), bit(KeysFlag.FROM_IMPORTANCE)
     cases = [
-        (SOp.ARGMAX, 0, 16), (SOp.ARGMAX, bit(ArgmaxFlag.CONTINUE), 16), (SOp.KEYS, 0, 8),
-        (SOp.KEYS, from_importance, 6), (SOp.TOP_K, 0, 42), (SOp.IMPORTANCE, 0, 8), (SOp.IMPORTANCE, wide, 12),
-        (SOp.COMMIT, 0, 6), (SOp.COMMIT, bit(CommitFlag.CLEAR), 6), (SOp.COMPARE, 0, 12), (SOp.COMPARE, wide, 16),
-        (SOp.LIST_LOAD, 0, 12), (SOp.LIST_STORE, 0, 12), (SOp.TOP_K, 0, 42), (SOp.ARGMAX, 0, 16),
+        (SOp.ARGMAX, 0, 17), (SOp.ARGMAX, bit(ArgmaxFlag.CONTINUE), 17), (SOp.KEYS, 0, 9),
+        (SOp.KEYS, from_importance, 7), (SOp.TOP_K, 0, 42), (SOp.IMPORTANCE, 0, 9), (SOp.IMPORTANCE, wide, 13),
+        (SOp.COMMIT, 0, 7), (SOp.COMMIT, bit(CommitFlag.CLEAR), 7), (SOp.COMPARE, 0, 13), (SOp.COMPARE, wide, 17),
+        (SOp.LIST_LOAD, 0, 13), (SOp.LIST_STORE, 0, 13), (SOp.TOP_K, 0, 42), (SOp.ARGMAX, 0, 17),
     ]
     commands = [{"zero": 0, "op": int(op), "flags": flags, "m": 2, "n": 2 * DIM - 1, "k": 3, "src0": 40,
                  "src0_stride": 6, "dst": 8, "number": 1} for op, flags, _ in cases]
@@ -260,29 +260,29 @@ async def latency(dut: Any) -> None:
 
 @cocotb.test()
 async def full_rate(dut: Any) -> None:
-    """5 rows of 3 column groups: a read in every cycle from t + 1 on. List rows, of 2 entries with DIM 4, are read
-    every other cycle, and written 4 cycles after their last step."""
+    """5 rows of 3 column groups: a read in every cycle from t + 2 on. List rows, of 2 entries with DIM 4, are read
+    every other cycle, and written 5 cycles after their last step."""
     await start(dut)
     bench = Bench(dut, 9)
     reads, writes = bench.scratchpad.read_cycles["spm"], bench.scratchpad.write_cycles["w"]
     fields = {"m": 5, "n": 3 * DIM - 1, "src0": 40, "src0_stride": 12, "dst": 0, "number": 2}
     wide = bit(ImportanceFlag.WIDE)
-    for op, flags, count, after in ((SOp.ARGMAX, 0, 30, 8), (SOp.KEYS, 0, 6, 4), (SOp.IMPORTANCE, 0, 15, 4),
-                                    (SOp.IMPORTANCE, wide, 30, 4), (SOp.COMPARE, 0, 15, 8),
-                                    (SOp.COMPARE, wide, 30, 8)):
+    for op, flags, count, after in ((SOp.ARGMAX, 0, 30, 9), (SOp.KEYS, 0, 6, 5), (SOp.IMPORTANCE, 0, 15, 5),
+                                    (SOp.IMPORTANCE, wide, 30, 5), (SOp.COMPARE, 0, 15, 9),
+                                    (SOp.COMPARE, wide, 30, 9)):
         reads.clear()
         await bench.run(op, count + after, flags=flags, **fields)
         assert reads == list(range(reads[0], reads[0] + count)), op
     for op, steps in ((SOp.LIST_LOAD, 12), (SOp.LIST_STORE, 12)):
         reads.clear()
         begin = now() + 1
-        await bench.run(op, steps + 4, n=11, src0=40, dst=200)
+        await bench.run(op, steps + 5, n=11, src0=40, dst=200)
         if op is SOp.LIST_LOAD:
             assert reads == list(range(reads[0], reads[0] + steps, 2))
             assert not writes
         else:
             assert not reads
-            assert writes == [begin + 6 + 2 * i for i in range(6)]
+            assert writes == [begin + 7 + 2 * i for i in range(6)]
     for op, flags, cycles in ((SOp.TOP_K, 0, 49), (SOp.COMMIT, 0, 7),
                               (SOp.KEYS, bit(KeysFlag.FROM_IMPORTANCE), 7)):
         reads.clear()
@@ -297,7 +297,7 @@ async def list_ports(dut: Any, seed: int, share: float) -> None:
     await start(dut)
     bench = Bench(dut, seed)
     count, half = 24, DIM // 2
-    await bench.run(SOp.LIST_LOAD, 4 + count, n=count, src0=100, dst=8)
+    await bench.run(SOp.LIST_LOAD, 5 + count, n=count, src0=100, dst=8)
     entries = bench.scratchpad.rows[100:100 + count // half].reshape(-1).view("<u2").tolist()
     busy = {"zero": 0, "m": 4, "n": 3 * DIM, "k": 7, "src0": 40, "src0_stride": 8, "dst": 64}
     issuer = Issuer(dut, LAYOUT, [busy | {"op": int(op)} for op in (SOp.ARGMAX, SOp.KEYS, SOp.TOP_K, SOp.LIST_LOAD)],

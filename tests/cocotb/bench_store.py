@@ -168,11 +168,11 @@ async def latency(dut: Any) -> None:
     bench = Bench(dut, [ONE], latency=10)
     await until(dut, lambda: bench.issuer.done)
     t = bench.issuer.issues[0]
-    assert bench.reads == [t + 1, t + 2]
+    assert bench.reads == [t + 2, t + 3]
     assert bench.issuer.releases == [(t + 2, 1)]
-    assert bench.dram.addresses == [(t + 4, 64, 2)]
-    assert bench.dram.beats == [t + 4, t + 5]
-    assert bench.issuer.finishes == [t + 15]
+    assert bench.dram.addresses == [(t + 5, 64, 2)]
+    assert bench.dram.beats == [t + 5, t + 6]
+    assert bench.issuer.finishes == [t + 16]
     bench.check()
 
 
@@ -183,10 +183,10 @@ async def accumulator_latency(dut: Any) -> None:
     bench = Bench(dut, [{**ONE, "flags": ACCUMULATOR, "address": 65, "bytes": 16}], latency=10)
     await until(dut, lambda: bench.issuer.done)
     t = bench.issuer.issues[0]
-    assert bench.dram.addresses == [(t + 7, 64, 5)]
-    assert bench.dram.beats == [t + 7 + i for i in range(5)]
+    assert bench.dram.addresses == [(t + 8, 64, 5)]
+    assert bench.dram.beats == [t + 8 + i for i in range(5)]
     assert bench.issuer.releases == [(t + 5, 1)]
-    assert bench.issuer.finishes == [t + 21]
+    assert bench.issuer.finishes == [t + 22]
     bench.check()
 
 
@@ -201,8 +201,8 @@ async def indexed_latency(dut: Any) -> None:
     t = bench.issuer.issues[0]
     at = [64 + 64 * min(int(number), 4) for number in LIST[9:12]]
     assert LIST[9:12].max() > 4 > LIST[9:12].min()
-    assert bench.reads == [t + 4 + 4 * r + i for r in range(3) for i in range(2)]
-    assert bench.dram.addresses == [(t + 7 + 4 * r, at[r], 2) for r in range(3)]
+    assert bench.reads == [t + 5 + 4 * r + i for r in range(3) for i in range(2)]
+    assert bench.dram.addresses == [(t + 8 + 4 * r, at[r], 2) for r in range(3)]
     bench.check()
 
 
@@ -224,7 +224,7 @@ async def full_rate(dut: Any) -> None:
     bench = Bench(dut, [{**ONE, "address": 0, "rows": 3, "bytes": 64, "stride": 64}], latency=5)
     await until(dut, lambda: bench.issuer.done)
     t = bench.issuer.issues[0]
-    assert [cycle - t for cycle, _, _ in bench.dram.addresses] == [18, 34, 51]
+    assert [cycle - t for cycle, _, _ in bench.dram.addresses] == [19, 35, 53]
     assert [cycle - t for cycle in bench.reads] == [*range(1, 33), *range(34, 50)]
     bench.check()
 

@@ -129,28 +129,28 @@ async def random_commands(dut: Any, op: VOp) -> None:
 async def latency(dut: Any) -> None:
     """Issue to finish with 4 rows of one column group, DIM 4, one divider.
 
-    Reads + 9 for what is written, + 12 for a maximum or a late result, + 5 for a row of the accumulator. A sum of
-    squares is ready every 2 cycles from t + 14 on (4 later with a mean) and takes 36 in the divider; a sum of weights
-    or a largest value every cycle from t + 13 on and takes 19.
+    Reads + 11 for what is written, + 14 for a maximum or a late result, + 7 for a row of the accumulator. A sum of
+    squares is ready every 2 cycles from t + 16 on (4 later with a mean) and takes 36 in the divider; a sum of weights
+    or a largest value every cycle from t + 15 on and takes 19.
     """
     cases = [
-        ({}, 13), ({"flags": bits(R.WIDE)}, 17), ({"flags": bits(R.RESIDUAL)}, 17), ({"flags": bits(R.COLUMN)}, 16),
-        ({"flags": bits(R.BIAS)}, 17), ({"flags": bits(R.COLUMN, R.BIAS)}, 20), ({"op": VOp.PRODUCT, "aux": 8}, 13),
-        ({"op": VOp.PRODUCT, "aux": 8, "apart": 1}, 17), ({"op": VOp.ADD}, 13),
-        ({"op": VOp.PRODUCT, "aux": 8, "flags": bits(P.WIDE)}, 17),
-        ({"op": VOp.PRODUCT, "aux": 8, "flags": bits(P.WIDE), "apart": 1}, 25),
-        ({"op": VOp.ADD, "flags": bits(A.WIDE)}, 17),
-        ({"op": VOp.ROPE}, 25), ({"op": VOp.NORM_STAT}, 158), ({"op": VOp.NORM_APPLY}, 19),
-        ({"op": VOp.SOFTMAX_MAX}, 16),
-        ({"op": VOp.SOFTMAX_EXP}, 89), ({"op": VOp.TABLE}, 73), ({"op": VOp.WORD_TABLE}, 267),
-        ({"op": VOp.NORM_STAT, "flags": bits(N.MEAN)}, 162),
-        ({"op": VOp.NORM_STAT, "flags": bits(N.MEAN, N.ROUND)}, 162),
-        ({"op": VOp.NORM_APPLY, "flags": bits(N.BIAS, N.WIDE)}, 23), ({"op": VOp.ABSMAX}, 89),
-        ({"op": VOp.SOFTMAX_MAX, "flags": bits(S.ONLINE)}, 16), ({"op": VOp.SOFTMAX_EXP, "flags": bits(S.MORE)}, 16),
-        ({"op": VOp.SOFTMAX_EXP, "flags": bits(S.ONLINE, S.CONTINUE)}, 89), ({"op": VOp.SOFTMAX_EXP, "period": 2}, 89),
-        ({"op": VOp.SOFTMAX_NORM}, 16), ({"op": VOp.SOFTMAX_NORM, "flags": bits(S.WIDE), "period": 1}, 20),
-        ({"flags": bits(R.WIDE, R.LOOKUP)}, 20), ({"op": VOp.RESCALE, "dst": 100}, 9), ({"op": VOp.I_GELU}, 16),
-        ({"op": VOp.I_GELU, "flags": bits(C.COLUMN, C.BIAS)}, 23),
+        ({}, 15), ({"flags": bits(R.WIDE)}, 19), ({"flags": bits(R.RESIDUAL)}, 19), ({"flags": bits(R.COLUMN)}, 18),
+        ({"flags": bits(R.BIAS)}, 19), ({"flags": bits(R.COLUMN, R.BIAS)}, 22), ({"op": VOp.PRODUCT, "aux": 8}, 15),
+        ({"op": VOp.PRODUCT, "aux": 8, "apart": 1}, 19), ({"op": VOp.ADD}, 15),
+        ({"op": VOp.PRODUCT, "aux": 8, "flags": bits(P.WIDE)}, 19),
+        ({"op": VOp.PRODUCT, "aux": 8, "flags": bits(P.WIDE), "apart": 1}, 27),
+        ({"op": VOp.ADD, "flags": bits(A.WIDE)}, 19),
+        ({"op": VOp.ROPE}, 27), ({"op": VOp.NORM_STAT}, 160), ({"op": VOp.NORM_APPLY}, 21),
+        ({"op": VOp.SOFTMAX_MAX}, 18),
+        ({"op": VOp.SOFTMAX_EXP}, 91), ({"op": VOp.TABLE}, 75), ({"op": VOp.WORD_TABLE}, 269),
+        ({"op": VOp.NORM_STAT, "flags": bits(N.MEAN)}, 164),
+        ({"op": VOp.NORM_STAT, "flags": bits(N.MEAN, N.ROUND)}, 164),
+        ({"op": VOp.NORM_APPLY, "flags": bits(N.BIAS, N.WIDE)}, 25), ({"op": VOp.ABSMAX}, 91),
+        ({"op": VOp.SOFTMAX_MAX, "flags": bits(S.ONLINE)}, 18), ({"op": VOp.SOFTMAX_EXP, "flags": bits(S.MORE)}, 18),
+        ({"op": VOp.SOFTMAX_EXP, "flags": bits(S.ONLINE, S.CONTINUE)}, 91), ({"op": VOp.SOFTMAX_EXP, "period": 2}, 91),
+        ({"op": VOp.SOFTMAX_NORM}, 18), ({"op": VOp.SOFTMAX_NORM, "flags": bits(S.WIDE), "period": 1}, 22),
+        ({"flags": bits(R.WIDE, R.LOOKUP)}, 22), ({"op": VOp.RESCALE, "dst": 100}, 11), ({"op": VOp.I_GELU}, 18),
+        ({"op": VOp.I_GELU, "flags": bits(C.COLUMN, C.BIAS)}, 25),
     ]
     device = Device(CONFIG, np.random.default_rng(2))
     bench = await run(dut, device, [{**ONE, **change} for change, _ in cases])
@@ -161,23 +161,23 @@ async def latency(dut: Any) -> None:
 
 @cocotb.test()
 async def full_rate(dut: Any) -> None:
-    """27 rows of 3 column groups: a read and, 9 cycles later, a write in every cycle."""
+    """27 rows of 3 column groups: a read and, 11 cycles later, a write in every cycle."""
     device = Device(CONFIG, np.random.default_rng(3))
     bench = await run(dut, device, [{**ONE, "m": 9, "n": 3 * DIM, "src0_stride": 16, "dst_stride": 16}])
     t = bench.issuer.issues[0]
-    assert bench.accumulator.read_cycles["acc"] == [t + 1 + i for i in range(27)]
-    assert bench.scratchpad.write_cycles["w"] == [t + 10 + i for i in range(27)]
+    assert bench.accumulator.read_cycles["acc"] == [t + 2 + i for i in range(27)]
+    assert bench.scratchpad.write_cycles["w"] == [t + 13 + i for i in range(27)]
 
 
 @cocotb.test()
 async def rescale_rate(dut: Any) -> None:
-    """Accumulator rows in place: a read and, 5 cycles later, a write in every cycle; the scratchpad rests."""
+    """Accumulator rows in place: a read and, 6 cycles later, a write in every cycle; the scratchpad rests."""
     device = Device(CONFIG, np.random.default_rng(4))
     maximum = {**ONE, "op": VOp.SOFTMAX_MAX, "flags": bits(S.ONLINE), "m": 9, "n": 3 * DIM, "src0_stride": 16,
                "shift": 20}
     again = maximum | {"flags": bits(S.ONLINE, S.CONTINUE), "shift": 18}  # rises of a few octaves
     bench = await run(dut, device, [maximum, again, again | {"op": VOp.RESCALE, "dst": 0, "dst_stride": 16}])
     t = bench.issuer.issues[2]
-    assert bench.accumulator.read_cycles["acc"][-27:] == [t + 1 + i for i in range(27)]
-    assert bench.accumulator.write_cycles["acc_w"] == [t + 6 + i for i in range(27)]
+    assert bench.accumulator.read_cycles["acc"][-27:] == [t + 2 + i for i in range(27)]
+    assert bench.accumulator.write_cycles["acc_w"] == [t + 8 + i for i in range(27)]
     assert bench.scratchpad.write_cycles["w"] == []
