@@ -51,7 +51,8 @@ class Queue(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.memory = memory = Memory(shape=self.shape, depth=self.depth, init=[])
+        places = max(2, self.depth)  # an address has a bit
+        m.submodules.memory = memory = Memory(shape=self.shape, depth=places, init=[])
         write = memory.write_port()
         read = memory.read_port(domain="comb")
         head, tail = read.addr, write.addr

@@ -283,8 +283,8 @@ async def full_rate(dut: Any) -> None:
         else:
             assert not reads
             assert writes == [begin + 7 + 2 * i for i in range(6)]
-    for op, flags, cycles in ((SOp.TOP_K, 0, 49), (SOp.COMMIT, 0, 7),
-                              (SOp.KEYS, bit(KeysFlag.FROM_IMPORTANCE), 7)):
+    for op, flags, cycles in ((SOp.TOP_K, 0, 49), (SOp.COMMIT, 0, 8),
+                              (SOp.KEYS, bit(KeysFlag.FROM_IMPORTANCE), 8)):
         reads.clear()
         await bench.run(op, cycles, flags=flags, **fields)
         assert not reads
