@@ -143,7 +143,7 @@ def test_drafts_that_are_never_right_are_given_up() -> None:
     run, inner, expected = told(PROMPTS[0], 50, right=False)
     assert run.ledger.cycles <= most(expected)
     drafted = [count for count, _ in run.steps]
-    assert sum(drafted[25:]) < sum(drafted[:25]) / 3
+    assert sum(drafted[25:]) <= sum(drafted[:25]) / 3
     assert inner.asked == len(run.steps) - 1, "but for the last step, where nothing may be drafted"
 
 

@@ -171,8 +171,8 @@ def test_command(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch, capsys
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    (("--model", "nowhere"), "--model must be one of default, small, smollm2 or a file"),
-    (("--model", ""), "--model must be one of default, small, smollm2 or a file"),
+    (("--model", "nowhere"), "--model must be one of default, small, tuned, smollm2 or a file"),
+    (("--model", ""), "--model must be one of default, small, tuned, smollm2 or a file"),
     (("--model", "."), "is a directory: `gemmule import"),
     (("--model", "target", "--method", "draft"), "needs a draft model"),
     (("--model", "target", "--draft-model", "nowhere"), "nowhere"),

@@ -243,7 +243,7 @@ def test_overlap() -> None:
     here = {setting.removeprefix("2 drafts: "): row.here for setting, row in rows.items()}
     assert 0 <= here["its bus idle, refresh aside"] < 0.2 * here["the pass that verifies"]
     assert 0 <= here["of a draft, what fits the idle bus"] <= 1
-    assert 0 <= here["gain at most"] <= here["gain at most, a device for each model"] < 0.1
+    assert 0 <= here["gain at most"] <= here["gain at most, a device for each model"] < 0.12
 
 
 def test_fusion() -> None:
