@@ -71,10 +71,11 @@ def _requests(bench: Bench, config: Config, cut: tuple[str, ...]) -> None:
     bench.lemma("beats in flight", "and their beats", register("beats") == due, (due == 0) == (open_ == 0),
                 due >= open_)
     if cut:
-        writer = bench.part("writer")
-        quiet = bench.before(register("alone") & (open_ == 0) & ~beat[0] & ~writer.busy & ~dut.control.start, "quiet")
-        bench.assume("quiet", "a writer without a beat to come stays idle until one comes (bounded: target load-whole)",
-                     ~quiet | ~writer.busy | bench.before(open_, "open") != 0)
+        writer, aligner = bench.part("writer"), bench.part("aligner")
+        empty = ~beat[0] & ~register("chunk")[0]
+        quiet = bench.before(register("alone") & (open_ == 0) & empty & ~writer.busy & ~dut.control.start, "quiet")
+        bench.assume("quiet", "an aligner whose chunks were taken has none without a beat, and a writer stays idle until "
+                              "one comes (bounded: target load-whole)", ~empty | ~aligner.valid, ~quiet | ~writer.busy)
     waits = bench.before(read.req_valid & ~read.req_ready, "waits")
     bench.always("stands", "an offered request stands unchanged until it is accepted",
                  ~waits | read.req_valid & (bench.before(Cat(read.req_addr, read.req_len), "request")

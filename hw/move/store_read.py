@@ -120,7 +120,8 @@ class StoreReader(wiring.Component):
         facts = data.StructLayout({
             "arrives": 1, "number": self.write_beat.shape(), "chunk": walker.chunk.shape(),
             "place": bursts.first_byte.shape(), "from_lanes": 1, "from_words": 1})
-        asked, come = Signal(facts), Signal(facts)
+        asked = Signal(facts)  # each by its name in the netlist, for proofs
+        come = Signal(facts)
         m.d.sync += [
             self.spm.en.eq(needs & ~accumulator), self.acc.en.eq(needs & accumulator),
             self.spm.row.eq(walker.row), self.acc.row.eq(walker.row),
