@@ -175,7 +175,7 @@ def test_heads_by_shape() -> None:
         None, TokenPruning(heads=HeadPruning(layers=(0.5,)))))
     assert pruned["kept_heads_by_layer"] == [1, 1]
     assert pruned["prune"]["heads"] == [0.5]
-    assert pruned["cycles_dense"] == dense["cycles"] > 1.05 * pruned["cycles"]
+    assert pruned["cycles_dense"] == dense["cycles"] > 1.04 * pruned["cycles"]
     assert pruned["dram_bytes"] < dense["dram_bytes"]
     assert pruned["kv_bytes_dense"] - pruned["kv_bytes"] == 40 * 2 * 64
     assert sum(part["macs"] for part in pruned["operators"]) == pruned["macs"]
