@@ -406,9 +406,10 @@ def test_what_ships_for_the_default_pair(kind: str, heads: int) -> None:
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("method", METHODS_OF)
+@pytest.mark.long
+@pytest.mark.parametrize("method", ["blockwise"])
 def test_rtl_takes_the_same_cycles(method: str) -> None:
-    """Six tokens."""
+    """Six tokens. Medusa's rows do not fit the scratchpad of `tiny` beside the target."""
     config, runs, ledgers = load_config("tiny"), [], []
     for backend in ("model", "rtl"):
         target, trained = models(config, 4, backend=backend, kinds=(method,))
