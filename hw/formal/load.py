@@ -75,7 +75,8 @@ def _requests(bench: Bench, config: Config, cut: tuple[str, ...]) -> None:
         empty = ~beat[0] & ~register("chunk")[0]
         quiet = bench.before(register("alone") & (open_ == 0) & empty & ~writer.busy & ~dut.control.start, "quiet")
         bench.assume("quiet", "an aligner whose chunks were taken has none without a beat, and a writer stays idle "
-                              "until one comes (bounded: target load-whole)", ~empty | ~aligner.valid, ~quiet | ~writer.busy)
+                              "until one comes (bounded: target load-whole)",
+                     ~empty | ~aligner.valid, ~quiet | ~writer.busy)
     waits = bench.before(read.req_valid & ~read.req_ready, "waits")
     bench.always("stands", "an offered request stands unchanged until it is accepted",
                  ~waits | read.req_valid & (bench.before(Cat(read.req_addr, read.req_len), "request")
