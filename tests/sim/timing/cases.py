@@ -188,6 +188,7 @@ def random_timing(rng: random.Random, config: Config) -> Timing:
         "vector_write", "vector_stat", "select_write", "select_pack", "select_result", "index_cycles")}
     changes |= {name: rng.randint(2, 40) for name in ("norm_serial", "softmax_serial")}
     changes["resolve"] += 1  # a stage before the queue
+    changes |= {"unit_start": changes["load_first"] % 3, "unit_report": changes["store_first"] % 4}
     changes["registers"] = rng.randint(1, 120)
     return replace(Timing.of(config), **changes)
 
