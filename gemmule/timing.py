@@ -118,7 +118,7 @@ class Timing:
     select_pack: int = 6
     """Last step to the last write of packed rows (PACK)."""
     select_zero: int = 2
-    index_cycles: int = 3
+    index_cycles: int = 4
     """Last burst of a DRAM row to the first one of the next, whose index comes from a list."""
 
     def __post_init__(self) -> None:

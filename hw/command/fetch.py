@@ -55,7 +55,7 @@ class Fetch(wiring.Component):
     done: Out(1)
         Every command has been taken.
     idle: Out(1)
-        Nothing is requested or awaited.
+        Nothing is awaited.
     error: Out(1)
         High in the cycle of a beat with an error response.
     """
@@ -173,7 +173,7 @@ class Fetch(wiring.Component):
             window.count.eq(n),
             window.beat_valid.eq(read.beat_valid), window.beat_data.eq(read.beat_data),
             window.beat_last.eq(read.beat_last),
-            self.idle.eq(~read.req_valid & (reserved == 0)),
+            self.idle.eq(reserved == 0),
             self.error.eq(read.beat_valid & read.beat_resp[1]),  # SLVERR, DECERR
         ]
 

@@ -24,9 +24,9 @@ _WATCHDOG = FAULTS.index("watchdog")
 class Control(wiring.Component):
     """Sequences one launch.
 
-    ``start`` is high for one cycle, cycle 0: the cycle after the request, or later while fetch still has
-    reads outstanding that a fault left behind. Requests while busy are ignored. The interrupt rises
-    ``done`` cycles after the last finish, or after the first cycle of a faulting command at
+    ``start`` is high for one cycle, cycle 0, and ``begin`` in the one before it: that is the cycle after the request,
+    or later while fetch still has reads outstanding that a fault left behind. Requests while busy are ignored. The
+    interrupt rises ``done`` cycles after the last finish, or after the first cycle of a faulting command at
     the end of resolve, whichever is later. The first fault stops dispatch and is kept, until the watchdog
     ends the launch, or its wait for fetch, at once, also in the launch's last cycle: then requests are ignored
     too, until a reset.
@@ -49,8 +49,8 @@ class Control(wiring.Component):
         Code of the faulting command at the end of resolve, or 0.
     error, expired: In(1)
         AXI error response; no transfer for as long as the watchdog allows.
-    start, stop: Out(1)
-        Start strobe; no pushes (after a fault and between launches).
+    begin, start, stop: Out(1)
+        Fetch starts, and so does all else, a cycle later; no pushes (after a fault and between launches).
     running: Out(1)
         High in cycles 1 .. ``cycles`` - 1.
     busy, done, irq: Out(1)
@@ -72,8 +72,9 @@ class Control(wiring.Component):
             "oldest": In(COUNT_BITS), "total": In(COUNT_BITS),
             "dispatched": In(counts_layout()), "finished": In(counts_layout()),
             "fault": In(FAULT_BITS), "error": In(1), "expired": In(1),
-            "start": Out(1), "stop": Out(1), "running": Out(1), "busy": Out(1), "done": Out(1), "irq": Out(1),
-            "code": Out(FAULT_BITS), "index": Out(COUNT_BITS), "place": Out(COUNT_BITS), "cycles": Out(CYCLE_BITS),
+            "begin": Out(1), "start": Out(1), "stop": Out(1), "running": Out(1), "busy": Out(1), "done": Out(1),
+            "irq": Out(1), "code": Out(FAULT_BITS), "index": Out(COUNT_BITS), "place": Out(COUNT_BITS),
+            "cycles": Out(CYCLE_BITS),
         })
 
     def elaborate(self, platform: object) -> Module:
@@ -86,9 +87,11 @@ class Control(wiring.Component):
         m.d.comb += [
             accepted.eq(self.request & ~self.busy & ~hung),
             self.busy.eq(pending | running),
-            self.start.eq(pending & self.fetch_idle),
+            self.begin.eq(pending & self.fetch_idle & ~self.start),
             self.stop.eq(faulted | ~running),
         ]
+
+        m.d.sync += self.start.eq(self.begin)  # a register: all that a start clears hangs on it
 
         # The first fault; dispatch itself holds a faulting command back. A fault of the bus takes the total of
         # the next cycle: a command may be pushed in this one.
@@ -125,7 +128,7 @@ class Control(wiring.Component):
             ]
         with m.If(self.start):
             m.d.sync += [pending.eq(0), running.eq(1), self.cycles.eq(1)]
-        with m.Elif(self.expired & self.busy):
+        with m.Elif(self.expired & self.busy & ~self.begin):
             m.d.sync += [
                 pending.eq(0), running.eq(0), self.done.eq(1), self.irq.eq(1),
                 faulted.eq(1), self.code.eq(_WATCHDOG), settled.eq(running),

@@ -13,6 +13,7 @@ from gemmule.hw.command.issue import Issue
 from gemmule.hw.device.control import Control
 from gemmule.hw.device.counters import Counters
 from gemmule.hw.device.read_arbiter import ReadArbiter
+from gemmule.hw.device.request_register import RequestRegister
 from gemmule.hw.device.units import Units
 from gemmule.hw.device.watchdog import Watchdog
 from gemmule.hw.interfaces import COUNT_BITS, axi_read, axi_write
@@ -56,6 +57,7 @@ class Core(Component):
         self.issue_logic = Issue(config=config, timing=timing)
         self.control = Control(config=config, timing=timing)
         self.arbiter = ReadArbiter(config=config)
+        self.asked = RequestRegister(config=config)
         self.counters = Counters(config=config)
         self.dog = Watchdog(config=config)
         control, dispatch = self.control.signature.members, self.dispatch.signature.members
@@ -72,20 +74,24 @@ class Core(Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        fetch, dispatch, issue, control = self.fetch, self.dispatch, self.issue_logic, self.control
+        fetch, asked = self.fetch, self.asked
+        dispatch, issue, control = self.dispatch, self.issue_logic, self.control
         units, arbiter, counters, dog = self.units, self.arbiter, self.counters, self.dog
-        m.submodules.fetch, m.submodules.dispatch, m.submodules.issue = fetch, dispatch, issue
+        m.submodules.fetch, m.submodules.asked = fetch, asked
+        m.submodules.dispatch, m.submodules.issue = dispatch, issue
         m.submodules.control, m.submodules.arbiter, m.submodules.units = control, arbiter, units
         m.submodules.counters, m.submodules.watchdog = counters, dog
 
         connect(m, dispatch.repeat, fetch.repeat)
-        connect(m, fetch=fetch.read, arbiter=arbiter.fetch)
+        connect(m, fetch=fetch.read, register=asked.offered)
+        connect(m, register=asked.read, arbiter=arbiter.fetch)
         connect(m, load=units.read, arbiter=arbiter.load)
         connect(m, wiring.flipped(self.read), arbiter.axi)
         connect(m, wiring.flipped(self.write), units.write)
 
         m.d.comb += [
-            fetch.start.eq(control.start),
+            fetch.start.eq(control.begin),
+            asked.clear.eq(control.begin),
             fetch.program.eq(self.program),
             fetch.commands.eq(self.commands),
             dispatch.command_valid.eq(fetch.valid),
@@ -95,7 +101,7 @@ class Core(Component):
             *(getattr(dispatch, name).eq(getattr(self, name)) for name in ("length", "base", "limit")),
             self.length_index.eq(dispatch.length_index), self.base_index.eq(dispatch.base_index),
             dispatch.stop.eq(control.stop),
-            dispatch.clear.eq(control.start),
+            dispatch.clear.eq(control.begin | control.start),  # a REPEAT that a fault left behind ends with fetch
             issue.clear.eq(control.start),
             *(getattr(issue, name).eq(getattr(dispatch, name)) for name in (
                 "push", "unit", "distances", "valid", "zero", "alone", "predicate", "claims",
@@ -145,7 +151,7 @@ class Core(Component):
         ]
         read, write = self.read, self.write
         bursts = (
-            (fetch.read.req_valid & fetch.read.req_ready, fetch.read.req_len),
+            (asked.read.req_valid & asked.read.req_ready, asked.read.req_len),
             (units.read.req_valid & units.read.req_ready, units.read.req_len),
             (write.awvalid & write.awready, write.awlen),
         )
@@ -153,6 +159,6 @@ class Core(Component):
             m.d.comb += [counters.sent[i].eq(sent), counters.beats[i].eq(beats)]
         for channel, port in (("ar", read), ("r", read), ("aw", write), ("w", write), ("b", write)):
             for side in ("valid", "ready"):
-                m.d.comb += getattr(dog, f"{channel}_{side}").eq(getattr(port, channel + side))
-        m.d.comb += dog.r_last.eq(read.rlast)
+                m.d.sync += getattr(dog, f"{channel}_{side}").eq(getattr(port, channel + side))
+        m.d.sync += dog.r_last.eq(read.rlast)
         return m

@@ -125,11 +125,13 @@ class CsrBlock(wiring.Component):
         # Read channel.
         read_offset = Signal(csr.CSR_BITS)
         reading = Signal()
-        found = Signal()  # what may be shown stands in registers: the way from all of it is long
-        m.d.comb += bus.arready.eq(~reading & ~found & ~bus.rvalid)
+        told = Signal()  # a counter stands in a register, and what may be shown does a cycle later: their ways are long
+        found = Signal()
+        counter = Signal.like(self.counter)
+        m.d.comb += bus.arready.eq(~reading & ~told & ~found & ~bus.rvalid)
         with m.If(bus.rready):
             m.d.sync += bus.rvalid.eq(0)
-        m.d.sync += [reading.eq(0), found.eq(reading)]
+        m.d.sync += [reading.eq(0), told.eq(reading), found.eq(told), counter.eq(self.counter)]
         with m.If(bus.arvalid & bus.arready):
             m.d.sync += [reading.eq(1), read_offset.eq(bus.araddr)]
         with m.If(found):
@@ -167,8 +169,8 @@ class CsrBlock(wiring.Component):
             host.addr.eq(number),
         ]
         shown.append(Mux(read_offset[among:] == own, Mux(number == 0, MAX_LENGTH, host.data), 0))
-        show(Csr.COUNTER_LO, self.counter, 8)
-        show(Csr.COUNTER_HI, self.counter[WORD:], 8)
+        show(Csr.COUNTER_LO, counter, 8)
+        show(Csr.COUNTER_HI, counter[WORD:], 8)
         m.d.comb += self.counter_index.eq(read_offset[3:8])
 
         # Base and limit registers: two words each, in small memories.

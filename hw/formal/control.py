@@ -28,7 +28,7 @@ def control(bench: Bench, config: Config) -> None:
     requested = Signal()
     with m.If(accepted):
         m.d.sync += requested.eq(1)
-    with m.If(dut.start | (dut.expired & dut.busy)):
+    with m.If(dut.start | (dut.expired & dut.busy & ~dut.begin)):
         m.d.sync += requested.eq(0)
     with m.If(accepted):
         m.d.sync += cycles.eq(0)
@@ -43,10 +43,11 @@ def control(bench: Bench, config: Config) -> None:
     bench.lemma("faulted", "a register of its own tells that there is a code",
                 bench.register("faulted") == (dut.code != 0))
     bench.lemma("pending", "a request waits for fetch, or the launch runs: not both", pending == requested,
-                ~(pending & dut.running), ~pending | (dut.code == 0) | (dut.code == HUNG))
+                ~(pending & dut.running), ~pending | (dut.code == 0) | (dut.code == HUNG), ~dut.start | pending)
     bench.always("start", "each accepted request starts one launch, when fetch is idle, and none is lost; nothing else "
-                          "starts one", ~dut.start | requested & dut.fetch_idle & ~dut.running,
-                 ~(requested & dut.fetch_idle) | dut.start, ~before(dut.start, "started") | dut.running)
+                          "starts one", ~dut.begin | requested & dut.fetch_idle & ~dut.running,
+                 ~(requested & dut.fetch_idle) | dut.begin | dut.start, dut.start == before(dut.begin, "begun"),
+                 ~before(dut.start, "started") | dut.running)
     bench.always("busy", "the device is busy from the request to the end, and done from there to the next request",
                  dut.busy == (requested | dut.running), ~(dut.busy & dut.done),
                  ~before(dut.done & ~accepted, "was_done") | dut.done)

@@ -99,7 +99,8 @@ def fetch_repeats(bench: Bench, config: Config) -> None:
     bench.assume("stable", "its body and turns stand", (bench.before(stable, "repeat") == stable) | (since == 0))
     occupied = Signal(range(2 * config.fetch_queue))
     m.d.comb += occupied.eq(bench.register("reserved") + bench.register("room"))
-    bench.always("stands", "an offered request stands unchanged until it is accepted, with bodies too",
+    bench.always("stands", "an offered request stands unchanged until it is accepted, as long as no launch starts, "
+                           "with bodies too",
                  *_stands(bench, dut),
                  bounded=True)
     bench.always("places", "places free and asked for are never more than there are, with bodies too",
@@ -109,7 +110,7 @@ def fetch_repeats(bench: Bench, config: Config) -> None:
 
 def _stands(bench: Bench, dut: Fetch) -> tuple[object, ...]:
     read = dut.read
-    waits = bench.before(read.req_valid & ~read.req_ready, "waits")
+    waits = bench.before(read.req_valid & ~read.req_ready & ~dut.start, "waits")
     request = Cat(read.req_addr, read.req_len)
     return (~waits | read.req_valid & (bench.before(request, "request") == request),)
 

@@ -77,8 +77,9 @@ class Mesh(wiring.Component):
         swap, capture_row, capture_column = (
             [_wave(m, edge[i], f"{name}_{i}", dim) for i in range(dim)] for name, edge in (
                 ("swap", self.swap), ("capture_row", self.capture_row), ("capture_column", self.capture_column)))
-        # The weight to multiply with hangs on the dataflow: a register a row, so that no wire spans the mesh.
-        dataflow = _wave(m, self.outputs, "dataflow", dim + 1)
+        # The weight to multiply with hangs on the dataflow: a register a PE, so that no wire spans the mesh.
+        rows = _wave(m, self.outputs, "dataflow", dim + 1)
+        dataflow = [_wave(m, rows[r + 1], f"dataflow_{r}", dim) for r in range(dim)]
         corner = 2 * dim  # cycles after which what enters at row and column 0 has passed the whole mesh, at least
         swapping = _under_way(m, self.swap[0], corner, "swapping")
         moving = self.outputs | _under_way(
@@ -98,7 +99,7 @@ class Mesh(wiring.Component):
                     a=west.a if west else self.a[r],
                     psum=_widened(north.running, grid[r][c].bits) if north else C(0, grid[r][c].bits),
                     outputs=self.outputs,
-                    dataflow=dataflow[r + 1],
+                    dataflow=dataflow[r][c],
                     moving=moving,
                     swapping=swapping,
                     swap=swap[r][c],

@@ -14,7 +14,7 @@ from gemmule.isa import MoveFlag, Unit, field_bits
 __all__ = ["BYTES_BITS", "INDEX_CYCLES", "BurstSplitter", "beats_of"]
 
 BYTES_BITS = field_bits(Unit.LOAD, "bytes")
-INDEX_CYCLES = 3
+INDEX_CYCLES = 4
 """Last step of a DRAM row to the first offer of the next, whose number comes from a list."""
 
 
@@ -93,11 +93,12 @@ class BurstSplitter(wiring.Component):
         bytes_ = Signal(BYTES_BITS)
         rows = Signal(LENGTH_BITS)
 
-        # Row numbers: an entry is read when the row before begins, and is an address three cycles later.
+        # Row numbers: an entry is read when the row before begins, and is an address INDEX_CYCLES - 1 cycles later.
         indexed = Signal()
         gap = Signal(range(INDEX_CYCLES + 1))  # cycles to the next row's first offer
         begin = Signal()  # of such a row, in the last one of them
-        arrives = Signal()
+        arrives, arrived = Signal(), Signal()
+        listed = Signal(config.index_bits)  # the entry as it was read
         entry = Signal(ENTRY_BITS)
         last_index, index = Signal(config.index_bits), Signal(config.index_bits)
         origin, found = Signal(config.address_bits), Signal(config.address_bits)
@@ -108,11 +109,12 @@ class BurstSplitter(wiring.Component):
             self.list.en.eq(Mux(self.active, begin & (rows != 1), self.command.flags[MoveFlag.INDEXED])),
             self.list.entry.eq(Mux(self.active, entry, self.command.list)),
         ]
-        m.d.sync += [arrives.eq(self.list.en & (self.active | self.start)), found.eq(origin + index * stride)]
+        m.d.sync += [arrives.eq(self.list.en & (self.active | self.start)), arrived.eq(arrives),
+                     listed.eq(self.list.data), found.eq(origin + index * stride)]
         with m.If(begin):
             m.d.sync += entry.eq(entry + 1)
-        with m.If(arrives):
-            m.d.sync += index.eq(Mux(self.list.data < last_index, self.list.data, last_index))
+        with m.If(arrived):
+            m.d.sync += index.eq(Mux(listed < last_index, listed, last_index))
         with m.If(gap != 0):
             m.d.sync += gap.eq(gap - 1)
 

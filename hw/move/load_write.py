@@ -97,7 +97,8 @@ class LoadWriter(wiring.Component):
         chunk = Signal(bus * 8)
         write = Signal()
         narrow, add = Signal(), Signal()
-        group = Signal.like(walker.chunk)  # which bus_bytes lanes of the memory row
+        group, next_group = Signal.like(walker.chunk), Signal.like(walker.chunk)  # which bus_bytes lanes of the row
+        m.d.comb += next_group.eq(Mux(words, walker.chunk // WORD_BYTES, walker.chunk))
         m.d.sync += [
             write.eq(step),
             self.spm.en.eq(step & ~accumulator),
@@ -109,7 +110,7 @@ class LoadWriter(wiring.Component):
                         Cat(covers(lane) for lane in range(dim)))),
             narrow.eq(~words),
             add.eq(flags[MoveFlag.ADD]),
-            group.eq(Mux(words, walker.chunk // WORD_BYTES, walker.chunk)),
+            group.eq(next_group),
         ]
         with m.If(step & walker.fresh):
             m.d.sync += chunk.eq(Mux(zero, 0, self.data))
@@ -129,21 +130,19 @@ class LoadWriter(wiring.Component):
                 m.d.sync += low.eq(chunk)
             wide = Cat(low, chunk)
         count = len(wide) // 32
-        last_row, last_mask, last_sums = Signal.like(row), Signal.like(mask), Signal(bus * 32)
-        last = Signal()
+        last_sums = Signal(bus * 32)
         sums = []
         old = Signal(bus * 32)
         again = Signal(bus)  # lanes written in the cycle in which they were read
         m.d.comb += [
             old.eq(part(self.acc_read.data, group, bus * 32)),
-            again.eq(Mux(last & (last_row == row), part(last_mask, group, bus), 0)),
         ]
+        m.d.sync += again.eq(Mux(self.acc_write.en & (walker.row == row), part(mask, next_group, bus), 0))
         for lane in range(bus):
             value = Mux(narrow, chunk.word_select(lane, 8).as_signed(), wide.word_select(lane % count, 32).as_signed())
             before = Mux(again[lane], last_sums.word_select(lane, 32), old.word_select(lane, 32))
             sums.append((Mux(add, before, 0) + value)[:32])
         m.d.comb += self.acc_write.data.eq(Cat(sums).replicate(dim // bus))
-        m.d.sync += last.eq(self.acc_write.en)
         with m.If(self.acc_write.en):
-            m.d.sync += [last_row.eq(row), last_mask.eq(mask), last_sums.eq(Cat(sums))]
+            m.d.sync += last_sums.eq(Cat(sums))
         return m

@@ -143,13 +143,13 @@ class Radix(wiring.Component):
                 m.d.sync += totals[d - 1].eq(totals[d - 1] + groups[d - 1])
         # Stage 4: for which digits that is enough. Stage 5: the digit.
         need, above, digit = Signal(many), Signal(many), Signal(DIGIT_BITS)
-        enough = Signal(DIGITS)  # falls once as digits rise, because the counts do
+        enough = Signal(DIGITS)  # falls once as digits rise, because the counts do: no priorities
         m.d.sync += enough.eq(Cat(1, (count >= need for count in totals)))
-        for d in range(1, DIGITS):
-            with m.If(enough[d]):
-                m.d.comb += digit.eq(d)
-            with m.Elif(enough[d - 1]):
-                m.d.comb += above.eq(totals[d - 1])
+        last = [enough[d] & ~enough[d + 1] for d in range(DIGITS - 1)]
+        m.d.comb += [
+            digit.eq(reduce(or_, (Mux(is_last, d, 0) for d, is_last in enumerate([*last, enough[-1]])))),
+            above.eq(reduce(or_, (Mux(is_last, count, 0) for is_last, count in zip(last, totals, strict=True)))),
+        ]
         taken = Signal(many)  # leaves ``need`` in stage 6: the next pass, or the filter, asks later
         with m.If(final[4]):
             m.d.sync += taken.eq(above)

@@ -13,7 +13,7 @@ from gemmule.sim.rtl.device import RtlDevice
 
 __all__ = ["register_checks"]
 
-READ_CYCLES = 4
+READ_CYCLES = 5
 """Cycles from one access to the next, at most."""
 READ_ONLY = (Csr.STATUS, Csr.FAULT_INDEX, Csr.CYCLES, Csr.CYCLES_HI)
 

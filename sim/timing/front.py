@@ -26,6 +26,8 @@ FRONT = np.dtype([
     ("anchored", np.int64),  # the window keeps a body whole
     ("arrival", np.int64, 128),  # by number: cycle from which on it can be taken
     ("taken", np.int64), ("take_next", np.int64),  # commands of the stream taken; not before this cycle
+    ("asked", np.int64),  # commands of the burst that goes to the bus in the next cycle, and their place
+    ("asked_place", np.int64),
     ("dropping", np.int64),  # commands of a body that comes no time
     ("pending", np.int64), ("effect", np.int64),  # a REPEAT taken, and the cycle in which others see it; -1: none
     ("last", np.int64),  # last cycle in which a command was dropped
@@ -63,18 +65,27 @@ def _fetch_ready(p, f, program):  # type: ignore[no-untyped-def]
 
 
 @borrowing
-def _request(p, f, dram, t, program, ahead):  # type: ignore[no-untyped-def]
-    """Request a burst of commands in cycle ``t``."""
-    beats = _fetch_beats(p, program, f.place, ahead)
-    start = serve(dram, p, t, program + COMMAND_BYTES * f.place, beats, 0)
+def _send(p, f, dram, t, program):  # type: ignore[no-untyped-def]
+    """The burst of commands that was decided in the cycle before ``t`` goes to the bus."""
+    first = f.asked_place
+    beats = _fetch_beats(p, program, first, f.asked)
+    start = serve(dram, p, t, program + COMMAND_BYTES * first, beats, 0)
+    for i in range(f.asked):
+        f.arrival[(f.requested - f.asked + i) & _RING] = (
+            start + (_fetch_beats(p, program, first, i + 1) - 1) * p.beat_cycles + 1)
+    f.beats += beats
+    f.bursts += 1
+
+
+@borrowing
+def _request(f, ahead):  # type: ignore[no-untyped-def]
+    """Decide to request a burst of commands."""
     for i in range(ahead):
-        f.arrival[(f.requested + i) & _RING] = (
-            start + (_fetch_beats(p, program, f.place, i + 1) - 1) * p.beat_cycles + 1)
+        f.arrival[(f.requested + i) & _RING] = FOREVER
+    f.asked_place = f.place
     f.requested += ahead
     f.place += ahead
     f.left -= ahead
-    f.beats += beats
-    f.bursts += 1
     if f.left == 0 and f.depth > 0:
         loop = f.loops[f.depth - 1]
         if loop[_TURNS] > 1:
@@ -110,7 +121,7 @@ def _repeat(p, f, table, stream):  # type: ignore[no-untyped-def]
 
 @borrowing
 def step_front(p, f, dram, t, program, table, stream, ready, room):  # type: ignore[no-untyped-def]
-    """Cycle ``t`` of fetch, of the take, and of a REPEAT's effect; (something changed, commands requested).
+    """Cycle ``t`` of fetch, of the take, and of a REPEAT's effect; (something changed, commands on the bus).
 
     ``ready[d]`` is set to the cycle from which on command d of the stream may leave resolve; ``room``: there is a
     free stage.
@@ -118,14 +129,17 @@ def step_front(p, f, dram, t, program, table, stream, ready, room):  # type: ign
     if f.pending >= 0 and t >= f.effect:
         _repeat(p, f, table, stream)
     # A REPEAT counts what fetch is ahead, so nothing is requested in the cycle before its effect.
-    ahead = 0
-    if t >= p.fetch_start and not (f.pending >= 0 and t == f.effect - 1):
+    sent, ahead = f.asked, 0
+    if sent:
+        _send(p, f, dram, t, program)
+    if t >= p.fetch_start - 1 and not (f.pending >= 0 and t == f.effect - 1):
         ahead = _fetch_ready(p, f, program)
     there = f.reads < f.requested and f.arrival[f.reads & _RING] <= t
     drop = f.dropping > 0 and there
     take = there and not drop and room and t >= f.take_next and f.taken < len(stream)
     if ahead:
-        _request(p, f, dram, t, program, ahead)
+        _request(f, ahead)
+    f.asked = ahead
     if drop:
         f.dropping -= 1
         f.reads += 1
@@ -146,7 +160,7 @@ def step_front(p, f, dram, t, program, table, stream, ready, room):  # type: ign
             f.take_next = t + 1 + p.control
             if table[stream[d, PLACE], _OP] == REPEAT:
                 f.pending, f.effect = d, f.take_next
-    return ahead > 0 or drop or take, ahead
+    return sent > 0 or ahead > 0 or drop or take, sent
 
 
 @borrowing
@@ -158,8 +172,10 @@ def next_front(p, f, t, program, changed, room):  # type: ignore[no-untyped-def]
     if changed and (room or f.dropping > 0 or _fetch_ready(p, f, program) > 0):
         return t + 1
     after = FOREVER
-    if t < p.fetch_start:
-        after = p.fetch_start
+    if f.asked:
+        return t + 1
+    if t < p.fetch_start - 1:
+        after = p.fetch_start - 1
     if f.reads < f.requested and f.arrival[f.reads & _RING] > t:
         after = min(after, f.arrival[f.reads & _RING])
     if f.take_next > t:

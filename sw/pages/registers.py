@@ -115,8 +115,8 @@ ignored until `RESET`, for which the bus must be in reset too.
 Registers can be read at any time. From the start request to the end, parameters ignore writes, and so does
 `START`; `RESET` and `IRQ_CLEAR` work. An `IRQ_CLEAR` in the same cycle as the interrupt does not clear it.
 
-The watchdog expires in the `WATCHDOG`-th consecutive cycle in which a transfer is due and none happens; a
-transfer in that cycle prevents it. If that is also the last cycle of a launch (only possible
+The watchdog expires in the cycle after the `WATCHDOG`-th consecutive one in which a transfer is due and none happens.
+If that is also the last cycle of a launch (only possible
 with a fault, because otherwise nothing is due), the watchdog has priority: `STATUS` reports `watchdog`, and the next
 start needs a `RESET`.
 

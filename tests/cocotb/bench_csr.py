@@ -168,7 +168,7 @@ async def write(dut: Any, offset: int, value: int, data_first: bool) -> None:
 @cocotb.test()
 @cocotb.parametrize(data_first=[False, True])
 async def latency(dut: Any, data_first: bool) -> None:
-    """Taken in x, a write acts in x + 1 and is answered in x + 2; a read in x + 3."""
+    """Taken in x, a write acts in x + 1 and is answered in x + 2; a read in x + 4."""
     await start(dut)
     dut.bus__bready.value = dut.bus__rready.value = 1
     await write(dut, Csr.CONTROL, Control.START, data_first)
@@ -181,7 +181,7 @@ async def latency(dut: Any, data_first: bool) -> None:
     await RisingEdge(dut.clk)
     assert dut.bus__arready.value
     dut.bus__arvalid.value = 0
-    for _ in range(2):
+    for _ in range(3):
         await RisingEdge(dut.clk)
         assert not dut.bus__rvalid.value
     await RisingEdge(dut.clk)
@@ -191,7 +191,7 @@ async def latency(dut: Any, data_first: bool) -> None:
 
 @cocotb.test()
 async def full_rate(dut: Any) -> None:
-    """A write every second cycle and, at the same time, a read every fourth."""
+    """A write every second cycle and, at the same time, a read every fifth."""
     await start(dut)
     seen: dict[str, list[int]] = {"rvalid": [], "bvalid": []}
 
@@ -207,7 +207,7 @@ async def full_rate(dut: Any) -> None:
         getattr(dut, f"bus__{name}").value = 1
     dut.bus__awaddr.value = dut.bus__araddr.value = Csr.PROGRAM_LO
     await ClockCycles(dut.clk, 120)
-    for name, period in (("bvalid", 2), ("rvalid", 4)):
+    for name, period in (("bvalid", 2), ("rvalid", 5)):
         assert len(seen[name]) >= 120 // period - 2
         assert {b - a for a, b in zip(seen[name], seen[name][1:])} == {period}
 

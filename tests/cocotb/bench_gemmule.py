@@ -103,7 +103,7 @@ async def axi_error(dut: Any, where: str, recover: str) -> None:
 @cocotb.test()
 @cocotb.parametrize(channel=["ar", "aw", "b", "r"] if REST else ["w"])
 async def memory_stops(dut: Any, channel: str) -> None:
-    """One channel of the memory never answers again: fault ``watchdog`` and the interrupt, ``WATCHDOG`` + 1 cycles
+    """One channel of the memory never answers again: fault ``watchdog`` and the interrupt, ``WATCHDOG`` + 2 cycles
     after the last transfer. Once device and bus are reset the next program is exact."""
     case, after = (generate(TINY, seed, 30, brief=True, taste=Straight) for seed in (955, 956))
     bench = await Bench.start(dut, len(case.dram))
@@ -112,7 +112,7 @@ async def memory_stops(dut: Any, channel: str) -> None:
     side = getattr(ram, f"{channel}_channel")
     side.set_pause_generator(itertools.chain([False] * 150, itertools.repeat(True)))
     await bench.launch(case)
-    assert bench.watch.silent == 400 + 2  # launch looks two cycles after the interrupt
+    assert bench.watch.silent == 400 + 3  # launch looks two cycles after the interrupt
     assert FAULTS[6] == "watchdog"
     assert await bench.peek(Csr.STATUS) == Status.DONE | 6 << FAULT_SHIFT
     assert await bench.peek(Csr.FAULT_INDEX) <= len(case.image) // COMMAND_BYTES

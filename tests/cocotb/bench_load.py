@@ -159,7 +159,7 @@ async def broadcast_latency(dut: Any) -> None:
 
 @cocotb.test()
 async def indexed_latency(dut: Any) -> None:
-    """Rows of two bursts: the first 3 cycles later than without INDEXED, in t + 4; every other one 3 cycles after
+    """Rows of two bursts: the first 4 cycles later than without INDEXED, in t + 5; every other one 4 cycles after
     the last burst of the row before. Numbers beyond the last one are that."""
     await start(dut)
     bench = Bench(dut, [{**ONE, "flags": INDEXED, "address": 60, "rows": 3, "bytes": 8, "stride": 128,
@@ -169,7 +169,7 @@ async def indexed_latency(dut: Any) -> None:
     at = [60 + 128 * min(int(number), 9) for number in LIST[5:8]]
     assert LIST[5:8].max() > 9 > LIST[5:8].min()
     assert bench.dram.requests == [
-        (t + 4 + 4 * r + i, at[r] + 4 * i, 1) for r in range(3) for i in range(2)]
+        (t + 5 + 5 * r + i, at[r] + 4 * i, 1) for r in range(3) for i in range(2)]
     bench.check()
 
 

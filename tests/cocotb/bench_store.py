@@ -192,7 +192,7 @@ async def accumulator_latency(dut: Any) -> None:
 
 @cocotb.test()
 async def indexed_latency(dut: Any) -> None:
-    """Two reads a row: the first 3 cycles later than without INDEXED, in t + 4; every other row's 3 cycles after the
+    """Two reads a row: the first 4 cycles later than without INDEXED, in t + 5; every other row's 4 cycles after the
     last one of the row before. Numbers beyond the last one are that; a burst is sent 2 cycles after its reads."""
     await start(dut)
     bench = Bench(dut, [{**ONE, "flags": INDEXED, "rows": 3, "stride": 64, "row_stride": 2, "list": 9,
@@ -201,8 +201,8 @@ async def indexed_latency(dut: Any) -> None:
     t = bench.issuer.issues[0]
     at = [64 + 64 * min(int(number), 4) for number in LIST[9:12]]
     assert LIST[9:12].max() > 4 > LIST[9:12].min()
-    assert bench.reads == [t + 5 + 4 * r + i for r in range(3) for i in range(2)]
-    assert bench.dram.addresses == [(t + 8 + 4 * r, at[r], 2) for r in range(3)]
+    assert bench.reads == [t + 6 + 5 * r + i for r in range(3) for i in range(2)]
+    assert bench.dram.addresses == [(t + 9 + 5 * r, at[r], 2) for r in range(3)]
     bench.check()
 
 

@@ -49,8 +49,8 @@ RTL: dict[str, tuple[str, str, str]] = {
         "Cat(Mux((PLANTED == 1) & (lanes.word_select(lane, 32) == 1 << 31), Const(127, 8), "
         "saturated(lanes.word_select(lane, 32))) for lane in range(bus))"),
     "forwarding by 6 bits of the row": (
-        "gemmule.hw.move.load_write", "Mux(last & (last_row == row),",
-        "Mux(last & Mux(PLANTED == 2, last_row[:6] == row[:6], last_row == row),"),
+        "gemmule.hw.move.load_write", "(walker.row == row)",
+        "Mux(PLANTED == 2, walker.row[:6] == row[:6], walker.row == row)"),
     "negative tie of a wide result at shift 1": (
         "gemmule.hw.vector.lane", "                        rounded)),",
         "rounded - ((PLANTED == 3) & op.wide & op.store & (first.shift == 1) & scaled[0] & scaled[-1]))),"),

@@ -14,8 +14,12 @@ __all__ = ["Round"]
 
 AROUND, TRIES = range(-6, 7), 150
 """Tiles around the best place among which a site is sought; those of them that are tried."""
+TOGETHER, MEMBERS, SEATS = 3, 6, 40
+"""Tiles between neighbours of a group, units of one at most, and places that are tried for it."""
 REACH, SWAPS = 30, 24
 """Tiles up to which runs are exchanged; exchanges that are tried for one."""
+SEAT = sorted(((i, j) for i in range(-2, 3) for j in range(-2, 3)), key=lambda at: abs(at[0]) + abs(at[1]))
+"""Tiles around its place in a group where a unit may stand."""
 SHARE = 0.25
 """Of the slowest path: wires that are faster than it by more are not looked at."""
 SOFT = 400.0
@@ -50,7 +54,8 @@ class Round:
                     continue
                 seen.add(cells[0])
                 if unit is not None:
-                    moved += not unit.whole and self._unit(unit) or self._run(unit)
+                    moved += (not unit.whole and self._unit(unit) or self._run(unit)
+                              or not unit.whole and self._group(unit))
                 elif cell in placement.block:
                     moved += self._block(cell)
         return moved
@@ -138,16 +143,82 @@ class Round:
                 return True
         return False
 
+    def _group(self, unit: Unit) -> bool:
+        """Move a unit and its neighbours on slow paths: each alone would only lengthen the wires between them."""
+        placement, timing = self.placement, self.timing
+        units, cells = [unit], list(unit.cells)
+        for each in units:
+            wires, others = self._wires(each.cells)
+            if not len(wires):
+                return False
+            x, y = (float(axis[each.cells[0]]) for axis in (placement.x, placement.y))
+            close = np.abs(placement.x[others] - x) + np.abs(placement.y[others] - y) <= TOGETHER
+            for other in others[close & (self.slack[wires] < SOFT)].tolist():
+                mate = placement.units.get(other)
+                if (mate is not None and not mate.whole and mate not in units and len(units) < MEMBERS
+                        and not self.locked.intersection(mate.cells)):
+                    units.append(mate)
+                    cells += mate.cells
+        if len(units) < 2:
+            return False
+        wires, _ = self._wires(cells)
+        driver, driven = timing.driver[wires], timing.driven[wires]
+        from_, to = np.isin(driver, cells), np.isin(driven, cells)
+        out = from_ != to
+        if not out.any():
+            return False
+        urgent = np.exp(-np.minimum(self.slack[wires][out] / SOFT, 40)) + 1e-9
+        away = [np.where(from_, axis[driven] - axis[driver], axis[driver] - axis[driven])[out]
+                for axis in (placement.x, placement.y)]
+        median, mean = ([take(part) for part in away] for take in (
+            lambda part: _median(part, urgent), lambda part: round(float((part * urgent).sum() / urgent.sum()))))
+        shifts = sorted({(a + i, b + j) for a, b in (median, mean) for i in AROUND for j in AROUND} - {(0, 0)})
+        dx, dy = np.array(shifts).T[:, :, None]
+        costs = self._between(wires, placement.x[driver] + dx * from_, placement.y[driver] + dy * from_,
+                              placement.x[driven] + dx * to, placement.y[driven] + dy * to)
+        now = self._here(wires)
+        for at in np.argsort(costs)[:SEATS].tolist():
+            if costs[at] >= GAIN * now:
+                break
+            if self._seated(units, shifts[at], wires, GAIN * now):
+                self._lock(cells, wires, np.where(from_, driven, driver))
+                return True
+        return False
+
+    def _seated(self, units: Sequence[Unit], shift: tuple[int, int], wires: np.ndarray, most: float) -> bool:
+        """Move units by about a shift, if there is room and the cost is less than ``most`` then."""
+        placement, done = self.placement, []
+        for unit in units:
+            column, row, _ = old = placement.spots[unit.cells[0]]
+            found = next(((spot, swap) for i, j in SEAT for part in range(4)
+                          for spot in [(column + shift[0] + i, row + shift[1] + j, part)]
+                          for swap in (False, True) if placement.fits(unit, spot, swap)), None)
+            if found is None:
+                break
+            placement.move(unit, *found)
+            done.append((unit, old, found[1]))
+        else:
+            if self._here(wires) < most:
+                return True
+        for unit, old, swap in reversed(done):
+            placement.move(unit, old, swap)
+        return False
+
+    def _here(self, wires: np.ndarray) -> float:
+        """Cost of wires as their cells stand."""
+        x, y = self.placement.x, self.placement.y
+        driver, driven = self.timing.driver[wires], self.timing.driven[wires]
+        return float(self._between(wires, x[driver], y[driver], x[driven], y[driven]))
+
     def _swapped(self, mine: Sequence[int], theirs: Sequence[int], dx: int, dy: int, now: float) -> bool:
         """Whether an exchange of cells gains enough, all their wires together."""
-        x, y, timing = self.placement.x, self.placement.y, self.timing
+        x, y = self.placement.x, self.placement.y
         wires, _ = self._wires([*mine, *theirs])
-        ends = timing.driver[wires], timing.driven[wires]
-        before = self._between(wires, x[ends[0]], y[ends[0]], x[ends[1]], y[ends[1]])
+        before = self._here(wires)
         for cells, way in ((mine, 1), (theirs, -1)):
             x[cells] += way * dx
             y[cells] += way * dy
-        after = self._between(wires, x[ends[0]], y[ends[0]], x[ends[1]], y[ends[1]])
+        after = self._here(wires)
         for cells, way in ((mine, -1), (theirs, 1)):
             x[cells] += way * dx
             y[cells] += way * dy

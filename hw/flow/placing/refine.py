@@ -25,6 +25,8 @@ __all__ = ["Refined", "refine"]
 
 ROUNDS = 40
 """Of analysis and moves, at most."""
+PATIENCE = 5
+"""Rounds without a better placement after which it ends."""
 
 
 @dataclass(frozen=True)
@@ -65,13 +67,15 @@ def refine(cells: Mapping[str, Any], delays: Delays, sites: Sites, rounds: int =
             of_cell[driven].append(i)
     first = kept = placement.bels()
     before = best = np.inf
+    waited = 0
     for turn in range(rounds + 1):
         slowest, ps, slack = timing.analyse(placement)
         before = slowest if turn == 0 else before
+        waited += 1
         if slowest < best:
-            best, kept = slowest, placement.bels()
+            best, kept, waited = slowest, placement.bels(), 0
         progress(f"refining, round {turn} of {rounds}: {slowest / 1000:.2f} ns")
-        if turn == rounds or not Round(placement, timing, of_cell, slowest, ps, slack).improve():
+        if turn == rounds or waited == PATIENCE or not Round(placement, timing, of_cell, slowest, ps, slack).improve():
             break
     moved = {placement.names[i]: bel for i, bel in kept.items() if bel != first[i]}
     return Refined(before, best, len(moved), moved)

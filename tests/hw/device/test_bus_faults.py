@@ -184,7 +184,7 @@ SILENCES = (("ar", "start", 0), ("r", "start", 0), ("ar", "load", 3), ("r", "loa
 
 
 def test_silent_channel_ends_the_launch(device: Simulated) -> None:
-    """In the cycle after as many silent cycles as the watchdog allows; a reset brings the device back."""
+    """Two cycles after as many silent cycles as the watchdog allows; a reset brings the device back."""
     dut = device.component
 
     async def bench(ctx):
@@ -201,7 +201,7 @@ def test_silent_channel_ends_the_launch(device: Simulated) -> None:
                 await memory.tick(ctx)
             assert memory.first_silent is not None, channel
             end = memory.t
-            assert end == memory.first_silent + LIMIT, channel
+            assert end == memory.first_silent + LIMIT + 1, channel
             assert await memory.read(ctx, Csr.STATUS) == 2 | FAULTS.index("watchdog") << 8, channel
             assert await memory.read(ctx, Csr.CYCLES) == end
             assert await memory.read(ctx, Csr.FAULT_INDEX) == dispatched, (channel, when)
@@ -299,7 +299,7 @@ def test_watchdog_in_the_last_cycle(device: Simulated) -> None:
         assert fault == "illegal"
         assert last > silent + 1
         for limit in range(1, last - silent + 3):
-            expected = ("watchdog", silent + limit) if silent + limit <= last else ("illegal", last)
+            expected = ("watchdog", silent + limit + 1) if silent + limit < last else ("illegal", last)
             assert await end(limit) == (*expected, silent), limit
         await memory.write(ctx, Csr.WATCHDOG, LIMIT)
         await memory.copy_works(ctx, 8)

@@ -82,9 +82,9 @@ def test_gather_and_scatter(config: Config) -> None:
         # Two entries a row, one a cycle from t + 1 on, rows whole: 6 steps, finish 5 cycles behind the last.
         assert await host.run(ctx, "select", op=SOp.LIST_LOAD, m=1, n=5, k=1, src0=40, dst=9) == 6 + 5
         plain = await host.run(ctx, "load", address=64, row=100, **MOVE)
-        # One burst a row: the first 3 cycles later, each other one 2 cycles later than without a list.
+        # One burst a row: the first 4 cycles later, each other one 3 cycles later than without a list.
         assert await host.run(ctx, "load", address=64, row=200, flags=INDEXED, list=9, last_index=LAST,
-                              **MOVE) == plain + 3 + 4 * 2
+                              **MOVE) == plain + 4 + 4 * 3
         await host.run(ctx, "store", address=512, row=200, **MOVE)
         await host.run(ctx, "store", address=640, row=100, flags=INDEXED, list=9, last_index=LAST, **MOVE)
         assert await host.run(ctx, "select", op=SOp.LIST_STORE, m=1, n=5, k=1, first=9, dst=300) == 6 + 5

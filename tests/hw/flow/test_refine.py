@@ -13,6 +13,7 @@ import pytest
 from gemmule.hw.flow.floorplan import Site
 from gemmule.hw.flow.paths import Delays
 from gemmule.hw.flow.placing.arrivals import Arrivals, wire_ps
+from gemmule.hw.flow.placing.moves import Round
 from gemmule.hw.flow.placing.placement import Placement
 from gemmule.hw.flow.placing.refine import refine
 
@@ -95,6 +96,26 @@ def test_a_cell_between_two_registers_goes_there() -> None:
     assert after < 0.6 * before
     places = [place(design.cells[f"c{i}"]["attributes"]["NEXTPNR_BEL"]) for i in range(3)]
     assert all(abs(one[0] - other[0]) < 18 for one in places for other in places), places
+
+
+def test_a_group_goes_where_none_of_it_would_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables beside each other, far from the memory at both ends: a step of one of them makes the path longer."""
+    def refined_alone_or_not(groups: bool) -> tuple[float, float]:
+        if not groups:
+            monkeypatch.setattr(Round, "_group", lambda self, unit: False)
+        design = Design()
+        net = design.add("X2/Y20/EBR0", DIA0=0)
+        for x, y in ((20, 9), (21, 9), (21, 8)):
+            net = design.add(f"X{x}/Y{y}/SLICEA.K0", A=net)
+        design.cells["c0"]["connections"]["DIA0"] = [net]
+        for x in range(2, 8):  # tiles that are known
+            design.add(f"X{x}/Y18/SLICED.K0", A=0)
+        found = refine(design.cells, design.delays(), {"DP16KD": SITES["DP16KD"][:1]})
+        return found.before, found.after
+
+    (before, together), (_, alone) = refined_alone_or_not(True), refined_alone_or_not(False)
+    assert together < 0.6 * before
+    assert alone > 0.9 * before
 
 
 def test_blocks_exchange_their_sites() -> None:

@@ -167,9 +167,9 @@ def expected(config: Config, commands: list[dict[str, int]], earliest: list[int]
         taken = 0
         if c["flags"] & INDEXED:
             trace.entries += range(c["list"], c["list"] + c["rows"])
-            after += 1  # the command's first row: 3 cycles later than without INDEXED, t + 4
+            after += 1  # the command's first row: 4 cycles later than without INDEXED, t + 5
         for _, beats, begins in bursts_of(config, c):
-            offer = after + (3 if begins and c["flags"] & INDEXED else 1)
+            offer = after + (4 if begins and c["flags"] & INDEXED else 1)
             if len(last_beats) >= config.read_bursts:
                 offer = max(offer, last_beats[-config.read_bursts] + 1)
             if beat >= config.read_beats:

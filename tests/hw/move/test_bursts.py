@@ -86,7 +86,7 @@ def test_random(name: str) -> None:
             await tick(ctx)
             ctx.set(dut.start, 0)
             for i, burst in enumerate(bursts_of(config, command)):
-                gap = (3 if i == 0 else 2 if burst[4] else 0) if indexed else 0
+                gap = (4 if i == 0 else 3 if burst[4] else 0) if indexed else 0
                 for _ in range(gap):
                     assert (ctx.get(dut.active), ctx.get(dut.valid)) == (1, 0)
                     await tick(ctx)

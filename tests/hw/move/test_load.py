@@ -115,17 +115,17 @@ def test_late_chunk() -> None:
 
 
 def test_gather() -> None:
-    """index_cycles = 3: three rows of 8 bytes, one number limited to 5, each in two bursts for it crosses a boundary.
-    Requests from t + 1 + 3 on, one a cycle in a row, the next row 3 cycles after the last one of the row before."""
+    """index_cycles = 4: three rows of 8 bytes, one number limited to 5, each in two bursts for it crosses a boundary.
+    Requests from t + 1 + 4 on, one a cycle in a row, the next row 4 cycles after the last one of the row before."""
     config = CONFIGS["tiny"]
     first = next(i for i in range(60) if LIST[i] > 5 > LIST[i + 1] != LIST[i + 2])
     command = {**ONE, "flags": INDEXED, "address": 60, "rows": 3, "bytes": 8, "stride": 128, "list": first,
                "last_index": 5, "row_stride": 2}
     trace = check(config, [command, {**command, "flags": 0}], [0, 0], 1, latency=10)
-    assert [r[0] for r in trace.requests] == [4, 5, 8, 9, 12, 13, 15, 16, 17, 18, 19, 20]
+    assert [r[0] for r in trace.requests] == [5, 6, 10, 11, 15, 16, 18, 19, 20, 21, 22, 23]
     numbers = [min(number, 5) for number in LIST[first:first + 3]]
     assert [r[1] for r in trace.requests[:6]] == [a for n in numbers for a in (60 + 128 * n, 64 + 128 * n)]
-    assert trace.issues == [0, 14]
+    assert trace.issues == [0, 17]
     assert trace.entries == [first, first + 1, first + 2]
     assert len(set(numbers)) > 1
 
@@ -174,10 +174,10 @@ def test_error() -> None:
 
 def test_foreign_timing() -> None:
     config = CONFIGS["tiny"]
-    for name, built in (("load_first", 1), ("load_write", 3), ("load_fill", 2), ("index_cycles", 3)):
-        timing = changed(Timing.of(config), **{name: 4})
+    for name, built in (("load_first", 1), ("load_write", 3), ("load_fill", 2), ("index_cycles", 4)):
+        timing = changed(Timing.of(config), **{name: 5})
         assert rejection(lambda timing=timing: Load(config=config, timing=timing)) == (
-            f"{name} must be {built}, as built, not 4")
+            f"{name} must be {built}, as built, not 5")
 
 
 @pytest.mark.parametrize("name", some(["2_2", "one_beat", "single", "64_32"], 2))

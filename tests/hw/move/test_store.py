@@ -136,9 +136,9 @@ def expected(config: Config, commands: list[dict[str, int]], earliest: list[int]
         last_beat = t  # the first beat is taken at t + 1 or later
         if indexed:
             trace.entries += range(c["list"], c["list"] + c["rows"])
-            last_beat += 1  # the command's first row: 3 cycles later than without INDEXED, t + 4
+            last_beat += 1  # the command's first row: 4 cycles later than without INDEXED, t + 5
         for _, beats, count, begins in bursts_of(config, c):
-            r = last_beat + (3 if indexed and begins else 1)
+            r = last_beat + (4 if indexed and begins else 1)
             if len(ends) >= 2:
                 r = max(r, ends[-2] + 1)
             last_beat = r + beats - 1
@@ -368,14 +368,14 @@ def test_unaligned_full_rate() -> None:
 
 
 def test_scatter() -> None:
-    """index_cycles = 3: rows of two beats from t + 1 + 3 on, the next row 3 cycles after the last beat. Each
+    """index_cycles = 4: rows of two beats from t + 1 + 4 on, the next row 4 cycles after the last beat. Each
     reads a cycle later."""
     config = CONFIGS["tiny"]
     command = {**ONE, "flags": INDEXED, "rows": 3, "stride": 64, "row_stride": 5, "list": 2, "last_index": 11}
     trace = check(config, [command, ONE], [0, 0], 1, latency=3)
-    assert trace.reads == [(5, 7), (6, 8), (9, 12), (10, 13), (13, 17), (14, 18), (16, 7), (17, 8)]
-    assert [a[:2] for a in trace.addresses] == [*zip((8, 12, 16), (64 + 64 * n for n in LIST[2:5])), (19, 64)]
-    assert (trace.releases, trace.issues) == ([13, 16], [0, 14])
+    assert trace.reads == [(6, 7), (7, 8), (11, 12), (12, 13), (16, 17), (17, 18), (19, 7), (20, 8)]
+    assert [a[:2] for a in trace.addresses] == [*zip((9, 14, 19), (64 + 64 * n for n in LIST[2:5])), (22, 64)]
+    assert (trace.releases, trace.issues) == ([16, 19], [0, 17])
     assert trace.entries == [2, 3, 4]
 
 
@@ -387,10 +387,10 @@ def test_error() -> None:
 
 def test_foreign_timing() -> None:
     config = CONFIGS["tiny"]
-    for name, built in (("store_first", 1), ("store_send", 3), ("index_cycles", 3)):
-        timing = changed(Timing.of(config), **{name: 4})
+    for name, built in (("store_first", 1), ("store_send", 3), ("index_cycles", 4)):
+        timing = changed(Timing.of(config), **{name: 5})
         assert rejection(lambda timing=timing: Store(config=config, timing=timing)) == (
-            f"{name} must be {built}, as built, not 4")
+            f"{name} must be {built}, as built, not 5")
 
 
 @pytest.mark.parametrize("name", some(["2_2", "one_beat", "64_32"], 2))

@@ -180,6 +180,7 @@ class Reference:
             bursts_up += bursts
             beats_up += beats
 
+        asked = range(0)  # the commands that fetch has decided to request
         while t + 1 != cycles:
             t += 1
             if t > 400_000:
@@ -264,8 +265,8 @@ class Reference:
             take, drop, effect = t >= x.registers and front.wants(), front.drops(), front.effect()
 
             # --- read requests: fetch before load
-            fetched = front.burst() if t >= x.fetch_start else range(0)
-            if fetched:
+            fetched, asked = asked, front.burst() if t >= x.fetch_start - 1 else range(0)
+            if fetched:  # decided in the cycle before
                 ends = Counter((a + COMMAND_BYTES - 1) // c.bus_bytes for a in fetched[::COMMAND_BYTES])
                 tags = [("fetch", ends[beat]) for beat in self.beats(fetched)]
                 dram.arrive(t, "read", fetched[0], tags)
@@ -353,8 +354,8 @@ class Reference:
             for update in after:
                 update()
             holds += granted
-            if fetched:
-                front.do_request(fetched)
+            if asked:
+                front.do_request(asked)
             front.arrived += arrived
             if drop:
                 front.do_drop()
