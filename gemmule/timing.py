@@ -123,7 +123,7 @@ class Timing:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            low = 1 if field.name.endswith("_first") else 0
+            low = int(field.name.endswith("_first") or field.name == "fetch_start")
             if getattr(self, field.name) < low:
                 raise ValueError(
                     f"timing: {field.name} must be at least {low} (what issue decides is registered), "

@@ -11,8 +11,8 @@ from gemmule.sw.errors import InputError
 
 __all__ = [
     "ACTIVATION", "ADAPTIVE_MOST", "ARCHITECTURES", "ATTENTION", "BACKENDS", "BATCH", "BEST", "BITS", "CATEGORIES",
-    "COMMANDS", "COMPUTES", "CONTEXTS", "CORPORA", "DATAFLOWS", "DEFAULT", "Decimals", "DRAFTS", "ENGINES", "FUSION",
-    "KV_CACHES", "LAUNCHES", "LAYER_SEARCHES", "LENGTHS", "Listed", "METHODS_OF_ROUNDING",
+    "COMMANDS", "COMPUTES", "CONTEXTS", "CORPORA", "DATAFLOWS", "DEFAULT", "Decimals", "DRAFTS", "ENGINES",
+    "FIRST_SEED", "FUSION", "KV_CACHES", "LAUNCHES", "LAYER_SEARCHES", "LENGTHS", "Listed", "METHODS_OF_ROUNDING",
     "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "NO_CORPUS", "OVERFLOWS", "PENALTY", "PHASES", "POSITION",
     "PREFILL", "PRESETS", "PROGRAMS", "PROMPTS", "PROMPTS_BYTES", "PROMPT_BYTES", "PROVED", "RANKS", "REQUESTS", "ROWS",
     "SCORES", "SEARCHES", "SEED", "SEEDS", "SERVED", "SERVED_RATE", "SIZE", "SMALL", "SOFTMAX", "SWEPT", "Several",
@@ -147,6 +147,7 @@ MUTANTS = Range(1, 1000, "mutants")
 MINUTES = Range(1, 10**4, "minutes")
 PROGRAMS = Range(1, 10**6, "programs")
 SEEDS = Range(1, 9, "times")
+FIRST_SEED = Range(1, 9)
 COMMANDS = Range(40, 1000, "commands")
 TOP_K = Range(1, 1 << 16, "tokens")
 SIZE = Range(1, 1 << 20, "rows or columns")

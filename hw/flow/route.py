@@ -91,9 +91,9 @@ class _Steps:
                                        "--write", f"{name}.json"], f"{name}.json")
 
 
-def route(synthesis: Synthesis, target: Target, *, seeds: int = 1, tools: Tools = WHEELS,
+def route(synthesis: Synthesis, target: Target, *, seeds: Sequence[int] = (1,), tools: Tools = WHEELS,
           progress: Progress = lambda step: None) -> Route:
-    """Place and route a unit or device in its harness, with seeds 1 to ``seeds``: the median by Fmax, or the one below.
+    """Place and route a unit or device in its harness, once a seed: the median by Fmax, or the one below.
 
     Raises:
         SynthError: nextpnr is missing or failed, or the design does not fit the part.
@@ -108,10 +108,10 @@ def route(synthesis: Synthesis, target: Target, *, seeds: int = 1, tools: Tools 
             raise SynthError(f"synth: the design does not fit {target.part}: it needs {needed} {resource.upper()} "
                              f"of {there}; use a smaller configuration")
     routes = {seed: _route(synthesis, _Steps(synthesis.folder, tools, target, seed, progress))
-              for seed in range(1, seeds + 1)}
+              for seed in seeds}
     by_fmax = sorted(routes.values(), key=lambda found: found.fmax_mhz)
-    by_seed = {str(seed): found.fmax_mhz for seed, found in routes.items()} if seeds > 1 else {}
-    return replace(by_fmax[(seeds - 1) // 2], by_seed=by_seed)
+    by_seed = {str(seed): found.fmax_mhz for seed, found in routes.items()} if len(seeds) > 1 else {}
+    return replace(by_fmax[(len(seeds) - 1) // 2], by_seed=by_seed)
 
 
 def _route(synthesis: Synthesis, steps: _Steps) -> Route:

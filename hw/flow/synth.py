@@ -29,7 +29,7 @@ __all__ = ["FREQUENCY", "HARNESS", "WHEELS", "Area", "Synthesis", "area_of", "ow
            "unit_of"]
 
 MEMORY_UNITS = ("scratchpad", "accumulator")
-ALIASES = {"issue": "issue_logic", "arbiter": "read_arbiter"}
+ALIASES = {"issue": "issue_logic", "arbiter": "read_arbiter", "asked": "read_arbiter"}
 """Units whose submodule in the device has another name than their entry in ``UNITS``."""
 GLUE = "glue"
 HARNESS = "harness"

