@@ -96,7 +96,7 @@ class Fetch(wiring.Component):
         requested = Signal()
         m.d.comb += [
             ahead.within.eq(Array(most - i for i in range(most))[slot] if most > 1 else 1), ahead.limit.eq(room),
-            # What the bus has seen stays.
+            # What is offered stays until it is accepted.
             read.req_valid.eq(ahead.fits & (~repeat.pause | repeat.standing)),
             read.req_addr.eq(Cat(Const(0, bus_bits), address[bus_bits:])),
             read.req_len.eq(Array(max(0, beats * i - 1) for i in range(most + 1))[n] if lanes == 1

@@ -22,7 +22,7 @@ def RepeatControl() -> wiring.Signature:
 
     ``body`` stands while the command does. ``allows``: such a body may begin here. ``pause`` is high in the cycle in
     which a REPEAT takes effect, if it does: fetch requests nothing then. Where fetch has a request ``standing`` that
-    the bus has not accepted yet, and which it may not withdraw, that cycle waits. ``effect``: in it the body begins,
+    was not accepted yet, and which it may not withdraw, that cycle waits. ``effect``: in it the body begins,
     with so many ``times``, or none.
     """
     return wiring.Signature({

@@ -57,7 +57,7 @@ class Core(Component):
         self.issue_logic = Issue(config=config, timing=timing)
         self.control = Control(config=config, timing=timing)
         self.arbiter = ReadArbiter(config=config)
-        self.asked = RequestRegister(config=config)
+        self.asked = RequestRegister(config=config)  # between fetch and the arbiter
         self.counters = Counters(config=config)
         self.dog = Watchdog(config=config)
         control, dispatch = self.control.signature.members, self.dispatch.signature.members
