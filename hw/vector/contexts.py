@@ -50,8 +50,8 @@ class VectorContexts(wiring.Component):
         Writes of a row: maximum and rise, softmax sum, mean, quotient.
     mean: Out(signed(32))
         Of the row in stage 2; 0 unless NORM_APPLY subtracts it.
-    row_mult: Out(18), row_shift: Out(6)
-        Multiplier and shift of the row in stage 3 (8). RESCALE: 1 and the rise.
+    row_mult: Out(signed(18)), row_shift: Out(6)
+        Multiplier and shift of the row in stage 3 (8), the multiplier of NORM_APPLY negated. RESCALE: 1 and the rise.
     maximum: Out(maximum_layout)
         Of the row in stage 5 (SOFTMAX_MAX: 8).
     total: Out(37), rise: Out(6)
@@ -65,7 +65,7 @@ class VectorContexts(wiring.Component):
             "token": In(token_layout(config)).array(STAGES + 1),
             "found": In(row_write(config, maximum_layout())), "kept": In(row_write(config, SUM_BITS)),
             "summed": In(row_write(config, signed(MEAN_BITS))), "divided": In(row_write(config, quotient_layout())),
-            "mean": Out(signed(MEAN_BITS)), "row_mult": Out(18), "row_shift": Out(6), "maximum": Out(maximum_layout()),
+            "mean": Out(signed(MEAN_BITS)), "row_mult": Out(signed(18)), "row_shift": Out(6), "maximum": Out(maximum_layout()),
             "total": Out(SUM_BITS), "rise": Out(RISE_BITS),
         })
 
@@ -134,12 +134,16 @@ class VectorContexts(wiring.Component):
                 z.eq(factor * Mux(exact, 1 << 15, command.mult)),
                 shift1.eq(less + Cat(more, norm & more[-1]).as_signed()),
             ]
-        # Stage 2 (7): rounded to a mantissa of 17 bits.
-        large, left = Signal(), Signal(signed(8))
-        m.d.comb += [large.eq(z[31:].any() & ~exact), left.eq(shift1 - large)]
+        # Stage 2 (7): rounded to a mantissa of 17 bits. NORM_APPLY: negated, -(x + half) = ~x + ~half in one sum. Of 18
+        # bits is only a root, and -2**17 is a number too.
+        large, left, mantissa, half = Signal(), Signal(signed(8)), Signal(18), Signal()
+        m.d.comb += [
+            large.eq(z[31:].any() & ~exact), left.eq(shift1 - large),
+            mantissa.eq(Mux(large, z[16:], z[15:])), half.eq(Mux(large, z[15], z[14])),
+        ]
         with m.If(valid[2]):
             m.d.sync += [
-                self.row_mult.eq(Mux(large, z[16:], z[15:]) + Mux(large, z[15], z[14])),
+                self.row_mult.eq((mantissa ^ norm.replicate(18)) + (half ^ norm)),
                 self.row_shift.eq(Mux(left < 0, 0, Mux(left[6] | left[4:6].all(), MAX_SHIFT, left))),
             ]
         return m

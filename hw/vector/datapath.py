@@ -51,7 +51,7 @@ class VectorDatapath(wiring.Component):
         Element k - 1 is stage k.
     r0_data, r1_data, acc_data: In
         Read data.
-    mean: In(signed(32)), row_mult: In(18), row_shift: In(6), maximum: In(signed(24))
+    mean: In(signed(32)), row_mult: In(signed(18)), row_shift: In(6), maximum: In(signed(24))
         Of the rows in stages 2, 3 and 3 (softmax weights: 8) and 5, from the contexts.
     plain, factor, score, power: Out
         Per lane, seen in stages 3, 3, 5 and 8: int16 operands, squares, softmax scores or magnitudes - 1 or rescaled
@@ -69,7 +69,7 @@ class VectorDatapath(wiring.Component):
             "begin": In(1), "capture": In(capture_layout(config)),
             "token": In(token_layout(config)).array(STAGES),
             "r0_data": In(8 * dim), "r1_data": In(8 * dim), "acc_data": In(32 * dim),
-            "mean": In(signed(32)), "row_mult": In(18), "row_shift": In(6), "maximum": In(signed(24)),
+            "mean": In(signed(32)), "row_mult": In(signed(18)), "row_shift": In(6), "maximum": In(signed(24)),
             "plain": Out(signed(16)).array(lanes), "factor": Out(signed(33)).array(lanes),
             "score": Out(signed(32)).array(lanes), "power": Out(21).array(lanes),
             "w_en": Out(1), "w_row": Out(ROW_BITS), "w_part": Out(part_bits(config)), "w_data": Out(8 * lanes),
@@ -85,11 +85,8 @@ class VectorDatapath(wiring.Component):
             m.d.sync += op.eq(decoded)
         low, high, words_end = self._tables(m, op.lookup | op.interpolate)
 
-        norm, row_mult, weigh_mult = op.norm, Signal(signed(18)), Signal(17)
-        m.d.comb += [
-            row_mult.eq(Mux(norm, -self.row_mult, self.row_mult)),  # of 18 bits only a root, and -2**17 is a number too
-            weigh_mult.eq(Mux(op.weigh, self.row_mult, 0)),
-        ]
+        weigh_mult = Signal(17)
+        m.d.comb += weigh_mult.eq(Mux(op.weigh, self.row_mult, 0))
         r0, r1, acc = (self._part(m, name, row) for name, row in (
             ("r0", self.r0_data), ("r1", self.r1_data), ("acc", self.acc_data)))
         lanes = [VectorLane(config=self.config, odd=bool(i % 2)) for i in range(count)]
@@ -103,7 +100,7 @@ class VectorDatapath(wiring.Component):
                 lane.valid.eq(Cat(token.valid for token in self.token)),
                 lane.visible.eq(Cat(token.mask[i] for token in self.token)),
                 lane.mean.eq(self.mean),
-                lane.row_mult.eq(row_mult),
+                lane.row_mult.eq(self.row_mult),
                 lane.weigh_mult.eq(weigh_mult),
                 lane.row_shift.eq(self.row_shift),
                 lane.maximum.eq(self.maximum),

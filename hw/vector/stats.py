@@ -36,7 +36,7 @@ class VectorStats(wiring.Component):
         Element k is stage k.
     plain, factor, score, power: In
         Per lane: stage 3, 3, 5, 8.
-    mean: Out(signed(32)), row_mult: Out(18), row_shift: Out(6), maximum: Out(signed(24))
+    mean: Out(signed(32)), row_mult: Out(signed(18)), row_shift: Out(6), maximum: Out(signed(24))
         Of the row in stages 2, 3 and 3 (softmax weights: 8) and 5.
     done: Out(1)
         High in the cycle that stores the command's last quotient.
@@ -50,7 +50,7 @@ class VectorStats(wiring.Component):
             "token": In(token_layout(config)).array(STAGES + 1),
             "plain": In(signed(16)).array(lanes), "factor": In(signed(33)).array(lanes),
             "score": In(signed(32)).array(lanes), "power": In(21).array(lanes),
-            "mean": Out(signed(MEAN_BITS)), "row_mult": Out(18), "row_shift": Out(6), "maximum": Out(signed(24)),
+            "mean": Out(signed(MEAN_BITS)), "row_mult": Out(signed(18)), "row_shift": Out(6), "maximum": Out(signed(24)),
             "done": Out(1),
         })
 

@@ -119,7 +119,7 @@ def test_largest_norm(mean: bool, value: int) -> None:
         x = np.tile(np.array([value, other]), n // 2 + 1)[None, :n]
         s, r, h = norm_statistic(x, mult, shift, mean=mean)
         least = 32 - norm_fraction(n)
-        for context, wanted in ((3, (int(s[0]), int(r[0]), least + int(h[0]))), (2, (0, 0, least))):
+        for context, wanted in ((3, (int(s[0]), -int(r[0]), least + int(h[0]))), (2, (0, 0, least))):
             await driver.begin(op=int(VOp.NORM_APPLY), flags=1 << N.MEAN, m=1, n=n, context=context)
             await driver.step((driver.layout.const({"valid": 1, "row": 0}), None))
             await driver.step()
