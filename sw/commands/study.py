@@ -11,7 +11,7 @@ from gemmule.sw.limits import PRESETS, check_choice
 from gemmule.sw.studies import STUDIES
 
 if TYPE_CHECKING:
-    from gemmule.sw.workloads.study import Row
+    from gemmule.sw.studies import Row
 
 __all__ = ["study"]
 

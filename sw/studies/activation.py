@@ -22,8 +22,8 @@ from gemmule.numerics.ibert import GELU_SCALE, gelu_constants, i_gelu, i_gelu_un
 from gemmule.numerics.table import byte_table, word_table
 from gemmule.sw.limits import ACTIVATION
 from gemmule.sw.prompts.held_out import target_and_windows
+from gemmule.sw.studies import Row, Study
 from gemmule.sw.workloads.architectures import Work, run_architecture
-from gemmule.sw.workloads.study import Row, Study
 
 __all__ = ["STUDY", "error_rows", "quality_rows", "time_rows"]
 

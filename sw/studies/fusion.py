@@ -11,8 +11,8 @@ from dataclasses import replace
 from gemmule.compiler.importers.architectures import Architecture, architecture
 from gemmule.config import Config
 from gemmule.sw.limits import FUSION
+from gemmule.sw.studies import Row, Study
 from gemmule.sw.workloads.architectures import Work, run_architecture
-from gemmule.sw.workloads.study import Row, Study
 
 __all__ = ["STUDY", "fusion_rows"]
 

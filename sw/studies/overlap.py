@@ -24,7 +24,7 @@ from gemmule.sw.limits import DEFAULT
 from gemmule.sw.models.pair import Pair, bundled_pair
 from gemmule.sw.prompts.categories import load_categories
 from gemmule.sw.step import Asking, Forward
-from gemmule.sw.workloads.study import Row, Study
+from gemmule.sw.studies import Row, Study
 
 __all__ = ["STUDY", "Ahead", "Overlap", "overlap_rows"]
 

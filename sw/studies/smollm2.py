@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from gemmule.compiler.importers.architectures import Architecture
 from gemmule.config import Config
+from gemmule.sw.studies import Row, Study
 from gemmule.sw.workloads.architectures import Work, run_architecture
-from gemmule.sw.workloads.study import Row, Study
 
 __all__ = ["CONTEXT", "NETWORK", "PUBLISHED", "STUDY", "smollm2_rows"]
 

@@ -17,8 +17,8 @@ from gemmule.config import Config
 from gemmule.sw.limits import SOFTMAX
 from gemmule.sw.models.choices import ONLINE_BLOCK
 from gemmule.sw.prompts.held_out import target_and_windows
+from gemmule.sw.studies import Row, Study
 from gemmule.sw.workloads.architectures import Work, run_architecture
-from gemmule.sw.workloads.study import Row, Study
 
 __all__ = ["STUDY", "perplexities"]
 

@@ -23,7 +23,7 @@ from gemmule.isa import MoveFlag, Unit
 from gemmule.sim.result import Result
 from gemmule.sim.simulator import Simulator
 from gemmule.sw.device.choosing import top_k_cycles
-from gemmule.sw.workloads.study import Row, Study
+from gemmule.sw.studies import Row, Study
 
 __all__ = ["SCHEDULES", "STUDY", "Attended", "ScheduleRow", "attend", "spatten_rows"]
 

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 
 from gemmule.compiler.importers.architectures import Architecture, architecture
 from gemmule.config import Config
+from gemmule.sw.studies import Row, Study
 from gemmule.sw.workloads.architectures import Work, run_architecture
 from gemmule.sw.workloads.host_model import IN_ORDER, VECTOR, Host
 from gemmule.sw.workloads.offload import Offload, offload
-from gemmule.sw.workloads.study import Row, Study
 
 __all__ = ["CLOCKS", "SPEEDS", "STUDY", "published_host", "survey_rows"]
 

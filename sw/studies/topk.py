@@ -16,7 +16,7 @@ from gemmule.config import Config
 from gemmule.isa import NUM_BASES, NUM_LENGTHS, Command, KeysFlag, SOp, Unit, encode_program
 from gemmule.sim.launch import Launch
 from gemmule.sim.simulator import Simulator
-from gemmule.sw.workloads.study import Row, Study
+from gemmule.sw.studies import Row, Study
 from gemmule.timing import ceil_div
 
 __all__ = ["STUDY", "quick_select", "top_k_cycles", "topk_rows", "worst_quick_select"]

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 
 from gemmule.compiler.importers.architectures import Architecture, architecture
 from gemmule.config import Config
+from gemmule.sw.studies import Row, Study
 from gemmule.sw.workloads.architectures import Work, run_architecture
 from gemmule.sw.workloads.hierarchy import Hierarchy
-from gemmule.sw.workloads.study import Row, Study
 
 __all__ = ["STUDY", "Shapes", "triforce_rows"]
 

@@ -19,7 +19,7 @@ from gemmule.sw.decoding.session import Session
 from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.models.bundled_models import bundled_model, encode
 from gemmule.sw.models.pair import bundled_pair
-from gemmule.sw.studies import STUDIES, study_of
+from gemmule.sw.studies import STUDIES, Row, study_of
 from gemmule.sw.studies.activation import error_rows, quality_rows, time_rows
 from gemmule.sw.studies.attention import attention_rows, decoder_rows
 from gemmule.sw.studies.bass import bass_rows
@@ -33,7 +33,6 @@ from gemmule.sw.studies.topk import quick_select, top_k_cycles, topk_rows, worst
 from gemmule.sw.workloads.architectures import Work
 from gemmule.sw.workloads.host_model import IN_ORDER, KERNELS, VECTOR, Host, Operator
 from gemmule.sw.workloads.offload import offload
-from gemmule.sw.workloads.study import Row
 
 from .test_cli import run
 
