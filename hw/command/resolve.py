@@ -23,7 +23,7 @@ from gemmule.hw.command.meaning import Meaning, meaning_layout
 from gemmule.hw.command.spans import Spans, spans_layout
 from gemmule.hw.interfaces import LENGTH_BITS, matrix_layout, move_layout, select_layout, vector_layout
 from gemmule.hw.queue import HeadQueue
-from gemmule.isa import COMMAND_BYTES, CONTROL, HEADER, MAX_WAIT, NUM_BASES, NUM_LENGTHS, SOp, Unit
+from gemmule.isa import COMMAND_BYTES, CONTROL, HEADER, MAX_WAIT, NUM_BASES, NUM_LENGTHS, SOp, Unit, field_bits
 from gemmule.resolve import FAULTS
 from gemmule.timing import Timing
 
@@ -46,6 +46,11 @@ def layout_of(fields: Fields) -> data.StructLayout:
 
 
 _fault = {name: code for code, name in enumerate(FAULTS)}
+
+
+def moved_bits(config: Config) -> int:
+    """Of an offset and a displacement together; a small address space has fewer bits than an offset."""
+    return max(config.address_bits, field_bits(Unit.LOAD, "offset")) + 1
 
 
 class Resolve(wiring.Component):
@@ -207,7 +212,7 @@ class Resolve(wiring.Component):
             "word": (WORD_BITS, found.word), "known": (1, known),
             "control": (1, control), "refused": (1, control & found.refusal.any()),
             "means": (meaning_layout(), meaning.result), "extents": (extents_layout(), extents.result),
-            "base": (address_bits, found.base), "moved": (address_bits + 1, move.offset + found.displacement),
+            "base": (address_bits, found.base), "moved": (moved_bits(config), move.offset + found.displacement),
             "reach": (address_bits + 1, Mux(found.limit < room, found.limit, room)),
         }
 
@@ -231,7 +236,7 @@ class Resolve(wiring.Component):
             "means": (meaning_layout(), means), "spans": (spans_layout(), spans.result),
             "address": (address_bits, reached.base + reached.moved), "joined": (1, joined),
             # Bytes up to the limit; a displacement may go beyond it.
-            "left": (signed(address_bits + 2), reached.reach - reached.moved), "bad_rows": (1, bad_rows),
+            "left": (signed(moved_bits(config) + 1), reached.reach - reached.moved), "bad_rows": (1, bad_rows),
             **{name: (LENGTH_BITS, lengths[name]) for name in SIZES},
         }
 

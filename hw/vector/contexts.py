@@ -65,8 +65,8 @@ class VectorContexts(wiring.Component):
             "token": In(token_layout(config)).array(STAGES + 1),
             "found": In(row_write(config, maximum_layout())), "kept": In(row_write(config, SUM_BITS)),
             "summed": In(row_write(config, signed(MEAN_BITS))), "divided": In(row_write(config, quotient_layout())),
-            "mean": Out(signed(MEAN_BITS)), "row_mult": Out(signed(18)), "row_shift": Out(6), "maximum": Out(maximum_layout()),
-            "total": Out(SUM_BITS), "rise": Out(RISE_BITS),
+            "mean": Out(signed(MEAN_BITS)), "row_mult": Out(signed(18)), "row_shift": Out(6),
+            "maximum": Out(maximum_layout()), "total": Out(SUM_BITS), "rise": Out(RISE_BITS),
         })
 
     def _address(self, row: Value, context: Value | None = None) -> Value:

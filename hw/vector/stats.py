@@ -50,8 +50,8 @@ class VectorStats(wiring.Component):
             "token": In(token_layout(config)).array(STAGES + 1),
             "plain": In(signed(16)).array(lanes), "factor": In(signed(33)).array(lanes),
             "score": In(signed(32)).array(lanes), "power": In(21).array(lanes),
-            "mean": Out(signed(MEAN_BITS)), "row_mult": Out(signed(18)), "row_shift": Out(6), "maximum": Out(signed(24)),
-            "done": Out(1),
+            "mean": Out(signed(MEAN_BITS)), "row_mult": Out(signed(18)), "row_shift": Out(6),
+            "maximum": Out(signed(24)), "done": Out(1),
         })
 
     def elaborate(self, platform: object) -> Module:

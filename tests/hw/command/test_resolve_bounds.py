@@ -253,6 +253,8 @@ def test_address_space_ends(bits: int) -> None:
         ], config, limit=top - 1, base=base)
     fault_of([(move(Unit.LOAD, offset=(1 << 32) - 8, rows=1, stride=0), "limit" if bits <= 32 else "none")],
              config, limit=top - 1, base=1)
+    for far in range(bits + 1, 32):  # an offset that the address space does not have
+        fault_of([(move(Unit.LOAD, offset=1 << far | 16, stride=64), "limit")], config, limit=top - 1, base=1)
 
 
 def test_alignment_is_exact() -> None:
