@@ -145,9 +145,9 @@ energy: setup  ## derive energies per event from the gates of tiny, into docs/re
 	$(BIN)/python -m benchmarks.energy --out docs/results/energy.json --table sim/energy/sky130.yaml
 	$(BIN)/python -m benchmarks.energy_page
 
-route: setup  ## place and route edge and report Fmax, into docs/results (SYNTH; half an hour with SYNTH=--native)
+route: setup  ## place and route edge and report Fmax, into docs/results (SYNTH; hours)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[synth]'
-	$(BIN)/gemmule synth --config edge --route --first-seed 2 $(SYNTH) --json docs/results/synth_edge_routed.json
+	$(BIN)/gemmule synth --config edge --route --first-seed 2 --seeds 2 $(SYNTH) --json docs/results/synth_edge_routed.json
 
 fourstate: setup  ## run the Verilog under Icarus and check that no bit is unknown after reset (minutes)
 	@command -v iverilog >/dev/null || \
