@@ -9,9 +9,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gemmule.config import Config
+if TYPE_CHECKING:
+    from gemmule.config import Config
 
 __all__ = ["STUDIES", "Row", "Study", "study_of"]
 
