@@ -41,7 +41,9 @@ GLUE = "glue"
 POWERED = "read_rtlil powered.il"
 """Reads the netlist whose registers power up complemented."""
 SPARE = 3
-"""Mutations to draw for each that is wanted: those of clocks are left out."""
+"""Mutations to draw for each that is wanted: some are left out."""
+NO_FAULT = ("CLK", "RD_CLK", "WR_CLK", "RD_ARST")
+"""Ports without mutations: clocks, and a memory's asynchronous reset, which no device has and no Verilog tells."""
 
 
 @dataclass(frozen=True)
@@ -125,11 +127,11 @@ def parse(line: str, unit: str, number: int) -> Mutant:
 
 
 def chosen(lists: Mapping[str, Sequence[str]], each: int) -> tuple[Mutant, ...]:
-    """The first ``each`` mutations of every unit that are not of a clock, numbered from 1."""
+    """The first ``each`` mutations of every unit, numbered from 1, but for those of :data:`NO_FAULT`."""
     found: list[Mutant] = []
     for unit, lines in lists.items():
         of_unit = (parse(line, unit, 0) for line in lines if line.startswith("mutate "))
-        kept = [mutant for mutant in of_unit if mutant.port.removeprefix("\\") not in ("CLK", "RD_CLK", "WR_CLK")]
+        kept = [mutant for mutant in of_unit if mutant.port.removeprefix("\\") not in NO_FAULT]
         found += kept[:each]
     return tuple(Mutant(**asdict(mutant) | {"number": number}) for number, mutant in enumerate(found, 1))
 

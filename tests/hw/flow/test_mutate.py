@@ -28,8 +28,8 @@ def test_a_line_of_yosys():
     assert parse(CLOCK.replace("CLK", "D"), "load", 1).by is None
 
 
-def test_of_every_unit_the_first_that_are_not_of_a_clock():
-    lists = {"load": [CLOCK, LINE, LINE.replace("7", "8"), LINE], "store": [CLOCK, LINE]}
+def test_of_every_unit_the_first_that_are_not_of_a_clock_or_an_asynchronous_reset():
+    lists = {"load": [CLOCK, LINE, LINE.replace("7", "8"), LINE], "store": [CLOCK.replace("CLK", "RD_ARST"), LINE]}
     found = chosen(lists, 2)
     assert [(mutant.number, mutant.unit, mutant.bit) for mutant in found] == [
         (1, "load", 7), (2, "load", 8), (3, "store", 7)]
