@@ -34,7 +34,8 @@ class Counters(wiring.Component):
     Members
     -------
     start: In(1)
-        Start strobe, cycle 0: empty for all; everything else to zero.
+        Start strobe, cycle 0: empty for all; everything else to zero. From the next cycle on no look-up finds what
+        the launch before counted.
     running: In(1)
         High in cycles 1 .. cycles - 1.
     active, valid, waiting: In(units)
@@ -99,13 +100,13 @@ class Counters(wiring.Component):
             update.addr.eq(scan), write.addr.eq(scan), write.en.eq(1),
             write.data.eq(Mux(seen, update.data, 0) + carry[scan]),
             look_up.addr.eq(self.index),
-            high.eq(Mux(seen | (self.index < scan), look_up.data, 0) + carry[self.index]),
+            high.eq(Mux(~start & (seen | (self.index < scan)), look_up.data, 0) + (carry[self.index] & ~start)),
             self.value.eq(Cat(low, high)),
         ]
         with m.Switch(self.index):
             for i, part in lower.items():
                 with m.Case(i):
-                    m.d.comb += low.eq(part)
+                    m.d.comb += low.eq(Mux(start, 0, part))
 
         # Bytes: many at once; beats + 1 = 0 - ~beats, so that one adder does.
         ones = C(-1, COUNTER_BITS - beat_shift - LEN_BITS)
@@ -116,7 +117,7 @@ class Counters(wiring.Component):
                 m.d.sync += beats.eq(beats - Cat(~lengths[i], ones))
             with m.If(start):
                 m.d.sync += beats.eq(0)
-            with m.If(self.index == COUNTERS.index(name)):
+            with m.If(~start & (self.index == COUNTERS.index(name))):
                 m.d.comb += self.value.eq(beats << beat_shift)
         return m
 

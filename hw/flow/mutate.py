@@ -155,6 +155,8 @@ def _prepare(text: str, seed: int, each: int) -> str:
     kept = [module for module in modules for root in checked.values()
             if root and (module == root or module.startswith(f"{root}."))]
     lines += [f"setattr -mod -set keep_hierarchy 1 {module}" for module in kept]
+    # What the streams hold is for the testbench alone where they hold more than one claim.
+    lines += [f"setattr -set keep 1 {module}/w:held" for module in kept if module.rpartition(".")[0] in kept]
     lines += ["flatten", "opt", "wreduce", "opt -full", "opt_clean -purge"]
     lines += [f"cd {TOP}", *(f"rename {root.removeprefix(TOP + '.')} {name}" for name, root in checked.items() if root),
               "cd ..", "write_rtlil netlist.il"]

@@ -27,13 +27,14 @@ def stalls(setup: Setup, chance: int) -> Check:
 
 
 def _moves(setup: Setup, unit: Unit) -> list[tuple[int, int]]:
-    """(index, DRAM address) of the loads or stores through base register 0 that touch DRAM."""
+    """(index, DRAM address) of the loads or stores through base register 0 that touch DRAM, each the only one whose
+    first row holds that address."""
     image, found = setup.program.launch.image, []
     for index in range(len(image) // COMMAND_BYTES):
         command = decode(int.from_bytes(image[index * COMMAND_BYTES:][:COMMAND_BYTES], "little"))
         if command.unit is unit and command.fields["base"] == 0 and MoveFlag.ZERO not in command.flags:
-            found.append((index, command.fields["offset"]))
-    return found
+            found.append((index, command.fields["offset"], command.fields["bytes"]))
+    return [(index, at) for index, at, _ in found if sum(0 <= at - first < size for _, first, size in found) == 1]
 
 
 def error(setup: Setup, where: str, last: bool) -> Check:

@@ -56,6 +56,7 @@ def test_the_script_flattens_all_but_what_the_testbench_looks_into():
     kept = re.findall(r"keep_hierarchy 1 (\S+)", script)
     assert kept == ["gemmule.core.issue$2.claims$1", "gemmule.core.issue$2.claims$1.load_w",
                     "gemmule.core.units.scratchpad", "gemmule.core.units.accumulator"]
+    assert re.findall(r"-set keep 1 (\S+)", script) == ["gemmule.core.issue$2.claims$1.load_w/w:held"]
     assert "rename core.issue$2.claims$1 claims\n" in script
     assert script.count("mutate -list 120 -seed 5 ") == len(units_of())
 
