@@ -20,6 +20,7 @@ import numpy as np
 from gemmule.config import Config
 from gemmule.csr import (
     COUNTERS,
+    FAULT_BITS,
     FAULT_SHIFT,
     Control,
     Csr,
@@ -30,7 +31,7 @@ from gemmule.csr import (
 )
 from gemmule.io.progress import say
 from gemmule.isa import NUM_BASES, NUM_LENGTHS, TABLE_FIELDS, Unit, decode_table
-from gemmule.resolve import check_program, check_registers
+from gemmule.resolve import FAULTS, check_program, check_registers
 from gemmule.sim.energy.count import count_events
 from gemmule.sim.errors import SimulationError
 from gemmule.sim.launch import Launch
@@ -393,7 +394,9 @@ class RtlDevice:
             names = [text for bit, text in PROTOCOL.items() if answer["protocol"] >> bit & 1]
             self._fail(f"protocol error: {', '.join(names)}")
         low, high, status, index, place, *words = answer["values"]
-        fault = status >> FAULT_SHIFT & 15
+        fault = status >> FAULT_SHIFT & (1 << FAULT_BITS) - 1
+        if fault >= len(FAULTS):
+            self._fail(f"there is no fault {fault}, which the status register names")
         counters, size, bursts = split_counters([a | b << 32 for a, b in zip(words[::2], words[1::2])])
         assert self._stream is not None, "a launch goes before its answer"
         cycles = low | high << 32

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gemmule.config import Config, Dram, load_config
-from gemmule.csr import Csr
+from gemmule.csr import FAULT_SHIFT, Csr
 from gemmule.isa import Command, Unit, encode_program
 from gemmule.sim.rtl.device import RtlDevice, RtlError
 
@@ -146,6 +146,21 @@ def test_protocol_violation_is_reported(device):
             play(other, [(1, 0, 4092, 4)])
         with pytest.raises(RtlError, match="simulator is closed"):
             other.run()
+
+
+def test_a_fault_that_there_is_not_is_reported(device, monkeypatch):
+    with RtlDevice(device.config, verilog=STUB, dram_bytes=1 << 16, watchdog=5000) as other:
+        asked = other._request
+
+        def answered(kind, **arguments):
+            answer = asked(kind, **arguments)
+            if isinstance(answer, dict) and "values" in answer:
+                answer["values"][2] |= 9 << FAULT_SHIFT
+            return answer
+
+        monkeypatch.setattr(other, "_request", answered)
+        with pytest.raises(RtlError, match="there is no fault 9"):
+            play(other, [(1, 0, 0, 4)])
 
 
 def test_hang_is_reported(device):
