@@ -15,23 +15,30 @@ LEAST_BITS = 2048
 _CELL = re.compile(r"^  cell \$mem_v2 (\S+)\n(.*?)^  end\n", re.MULTILINE | re.DOTALL)
 _NUMBER = re.compile(r"parameter \\(\w+) (?:\d+')?([01]+|\d+)$", re.MULTILINE)
 _PORTS = {"RD_CLK": "RD_PORTS", "RD_EN": "RD_PORTS", "RD_ARST": "RD_PORTS", "RD_SRST": "RD_PORTS",
-          "RD_ADDR": "RD_ADDR", "RD_DATA": "RD_DATA", "WR_CLK": "WR_PORTS", "WR_EN": "WR_DATA",
+          "RD_ADDR": "RD_ADDR", "RD_DATA": "RD_DATA", "WR_CLK": "WR_PORTS", "WR_EN": "WR_EN",
           "WR_ADDR": "WR_ADDR", "WR_DATA": "WR_DATA"}
+
+
+_ENABLES = re.compile(r"connect \\WR_EN \{ (.*) \}$", re.MULTILINE)
+_BIT = re.compile(r"\S+(?: \[\d+\])?")
 
 
 @dataclass(frozen=True)
 class Macro:
-    """A memory's shape: ``rows`` of ``width`` bits with ``reads`` and ``writes`` ports."""
+    """A memory's shape: ``rows`` of ``width`` bits with ``reads`` and ``writes`` ports; ``enables``: of a write port,
+    each of as many bits."""
 
     rows: int
     width: int
     abits: int
     reads: int
     writes: int
+    enables: int = 1
 
     @property
     def name(self) -> str:
-        return f"macro_{self.rows}x{self.width}_{self.reads}r{self.writes}w"
+        parts = f"_{self.enables}" if self.enables > 1 else ""
+        return f"macro_{self.rows}x{self.width}_{self.reads}r{self.writes}w{parts}"
 
     @property
     def bits(self) -> int:
@@ -45,15 +52,27 @@ class Macro:
     def widths(self) -> dict[str, int]:
         """Bits of every port, as Yosys' ``$mem_v2`` has them."""
         count = {"RD_PORTS": self.reads, "WR_PORTS": self.writes, "RD_ADDR": self.reads * self.abits,
-                 "WR_ADDR": self.writes * self.abits, "RD_DATA": self.reads * self.width,
+                 "WR_ADDR": self.writes * self.abits, "WR_EN": self.writes * self.enables,
+                 "RD_DATA": self.reads * self.width,
                  "WR_DATA": self.writes * self.width}
         return {port: count[kind] for port, kind in _PORTS.items()}
+
+
+def _one_each(bits: Sequence[str], writes: int) -> list[str]:
+    """Of enables, one for each bit of every write port: the fewest that do, each for as many bits."""
+    width = len(bits) // writes
+    for count in range(1, width + 1):
+        size = width // count
+        if width % count == 0 and all(bits[i] == bits[i - i % size] for i in range(len(bits))):
+            return list(bits[::size])
+    return list(bits)
 
 
 def macros_of(text: str, least_bits: int = LEAST_BITS) -> tuple[str, Sequence[Macro]]:
     """RTLIL of collected memories in which those of at least ``least_bits`` are cells of their own.
 
     A memory with a port that is read without a clock stays, and so does one that is never written: a ROM is logic.
+    A macro has an enable for each unit that is written as a whole, so that mapping sees how far an enable goes.
     What a macro reads in the cycle of a write to the same row is left to the macro: bypasses are not counted.
 
     Returns:
@@ -63,12 +82,18 @@ def macros_of(text: str, least_bits: int = LEAST_BITS) -> tuple[str, Sequence[Ma
 
     def replace(cell: re.Match[str]) -> str:
         values = dict(_NUMBER.findall(cell[2]))
-        macro = Macro(*(int(values[name]) for name in ("SIZE", "WIDTH", "ABITS", "RD_PORTS", "WR_PORTS")))
+        rows, width, abits, reads, writes = (
+            int(values[name]) for name in ("SIZE", "WIDTH", "ABITS", "RD_PORTS", "WR_PORTS"))
+        joined = _ENABLES.search(cell[2])
+        bits = _BIT.findall(joined[1]) if joined else []
+        each = _one_each(bits, writes) if writes and len(bits) == width * writes else []  # else one a bit, as it is
+        macro = Macro(rows, width, abits, reads, writes, len(each) // writes if each else width)
         clocked = values["RD_CLK_ENABLE"].count("1") >= macro.reads
         if macro.bits < least_bits or not macro.writes or not macro.reads or not clocked:
             return cell[0]
         found.append(macro)
-        kept = "".join(line + "\n" for line in cell[2].splitlines() if not line.lstrip().startswith("parameter"))
+        body = _ENABLES.sub(lambda _: f"connect \\WR_EN {{ {' '.join(each)} }}", cell[2]) if each else cell[2]
+        kept = "".join(line + "\n" for line in body.splitlines() if not line.lstrip().startswith("parameter"))
         return f"  cell \\{macro.name} {cell[1]}\n{kept}  end\n"
 
     changed = _CELL.sub(replace, text)

@@ -34,9 +34,11 @@ MEMORY = """module \\unit
     parameter \\WR_PORTS {writes}
     connect \\RD_ADDR {{ \\a \\b }}
     connect \\RD_DATA {{ \\c \\d }}
+    connect \\WR_EN {enables}
   end
 end
 """
+ONE = "{ " + " ".join(["\\en"] * 32) + " }"
 
 
 def delays(cell: str, pin: str, table: str) -> list[list[float]]:
@@ -105,7 +107,7 @@ def test_setup_near_the_publishers() -> None:
 @pytest.mark.parametrize(("reads", "clocked", "writes", "macro"), [
     (2, "11", 1, True), (2, "01", 1, False), (2, "11", 0, False)])
 def test_macros_are_clocked_and_written(reads: int, clocked: str, writes: int, macro: bool) -> None:
-    text, found = macros_of(MEMORY.format(reads=reads, clocked=clocked, writes=writes), least_bits=2048)
+    text, found = macros_of(MEMORY.format(reads=reads, clocked=clocked, writes=writes, enables=ONE), least_bits=2048)
     assert bool(found) == macro == ("$mem_v2" not in text)
     if macro:
         assert found == [Macro(64, 32, 6, 2, 1)]
@@ -114,8 +116,21 @@ def test_macros_are_clocked_and_written(reads: int, clocked: str, writes: int, m
         assert text.count("module \\macro_64x32_2r1w") == 1
 
 
+@pytest.mark.parametrize(("bits", "kept"), [
+    (["\\en"] * 32, ["\\en"]),
+    (["\\en [1]"] * 16 + ["\\en [0]"] * 16, ["\\en [1]", "\\en [0]"]),
+    (["$a [1]"] * 8 + ["\\b"] * 8 + ["$a [1]"] * 16, ["$a [1]", "\\b", "$a [1]", "$a [1]"]),
+    (["\\en"] * 31 + ["1'0"], ["\\en"] * 31 + ["1'0"]),
+    (["\\en [31:0]"], None)])
+def test_enables_for_what_is_written_as_a_whole(bits: list[str], kept: list[str] | None) -> None:
+    memory = MEMORY.format(reads=2, clocked="11", writes=1, enables=f"{{ {' '.join(bits)} }}")
+    text, (macro,) = macros_of(memory, least_bits=2048)
+    assert macro.widths()["WR_EN"] == macro.enables == (32 if kept is None else len(kept))
+    assert f"connect \\WR_EN {{ {' '.join(kept or bits)} }}" in text
+
+
 def test_small_memories_stay() -> None:
-    text = MEMORY.format(reads=2, clocked="11", writes=1)
+    text = MEMORY.format(reads=2, clocked="11", writes=1, enables=ONE)
     assert macros_of(text, least_bits=2049) == (text, [])
 
 
