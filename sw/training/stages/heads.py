@@ -241,7 +241,10 @@ def looping(text: NDArray[np.int64]) -> bool:
 
 
 def judged_numbers(ranks: NDArray[np.int64]) -> dict[str, Any]:
-    """What is told of heads: shares at which each is right at rank 0 to 7, and of chains and trees."""
+    """What is told of heads: shares at which each is right at rank 0 to 7, and of chains and trees; of no anchor
+    nothing."""
+    if not len(ranks):
+        return {}
     right = np.cumprod(ranks == 0, axis=1).mean(0)
     shares = path_shares(ranks)
     return {"ranks": [[round(float((ranks[:, i] == r).mean()), 4) for r in range(TOP)] for i in range(ranks.shape[1])],
@@ -305,7 +308,8 @@ def train_heads(plan: HeadsRecipe, seed: int, out: Path, target: LanguageModel, 
         step += 1
         if step % JUDGE_STEPS == 0 or step == plan.steps:
             for kind, one in made.items():
-                found = judged_numbers(ranks_of(one, target, seen, place)[~loops])
+                if not (found := judged_numbers(ranks_of(one, target, seen, place)[~loops])):
+                    continue
                 values |= {f"{kind}, chain": found["chain_tokens"], f"{kind}, tree of 15": found["tree_tokens"]["15"]}
         if step % PRINT_STEPS == 0 or step == plan.steps:
             log.write(step, plan.steps, **values)
