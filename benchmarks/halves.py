@@ -35,7 +35,7 @@ from gemmule.config import Config, load_config
 from gemmule.numerics.online import prefixed_softmax
 from gemmule.numerics.products import exact_matmul
 from gemmule.sw.kv.pruning import Pruning
-from gemmule.sw.models.pair import Placed
+from gemmule.sw.models.placed import Placed
 from gemmule.sw.workloads.pruned import losses
 from gemmule.sw.workloads.pruned_cycles import token_cycles
 

@@ -32,7 +32,7 @@ from gemmule.config import Config, load_config
 from gemmule.sim.simulator import Simulator
 from gemmule.sw.kv.pruning import Pruning
 from gemmule.sw.kv.selected import row_bytes
-from gemmule.sw.models.pair import Placed
+from gemmule.sw.models.placed import Placed
 from gemmule.sw.workloads.pruned import losses
 from gemmule.sw.workloads.values_passes import saved_bytes
 

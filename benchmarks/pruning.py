@@ -32,7 +32,7 @@ from gemmule.config import Config, load_config
 from gemmule.sw.device.chosen import InterpretedChooser
 from gemmule.sw.kv.pruning import Pruning
 from gemmule.sw.models.import_texts import default_texts
-from gemmule.sw.models.pair import Placed
+from gemmule.sw.models.placed import Placed
 from gemmule.sw.text.tokens import token_windows
 from gemmule.sw.workloads.pruned import losses
 from gemmule.sw.workloads.pruned_cycles import token_cycles

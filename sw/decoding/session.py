@@ -42,7 +42,8 @@ from gemmule.sw.errors import InputError
 from gemmule.sw.kv.pruning import Pruning
 from gemmule.sw.kv.selected import Chooser
 from gemmule.sw.limits import KV_CACHES, LAUNCHES, TRAINED_FOR, check_choice
-from gemmule.sw.models.pair import Pair, Placed, bundled_pair
+from gemmule.sw.models.pair import Pair, bundled_pair
+from gemmule.sw.models.placed import Placed
 from gemmule.timing import ceil_div
 
 __all__ = ["Session", "rows_of"]

@@ -16,7 +16,8 @@ from gemmule.numerics import requant, requant_store
 from gemmule.sim.launch import Launch
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import SMALL
-from gemmule.sw.models.pair import Placed, bundled_pair
+from gemmule.sw.models.pair import bundled_pair
+from gemmule.sw.models.placed import Placed
 from gemmule.timing import ceil_div
 
 __all__ = ["Product", "bundled_program", "decode_launch", "product"]

@@ -23,7 +23,7 @@ from gemmule.sw.device.choosing import DeviceChooser, top_k_cycles
 from gemmule.sw.errors import InputError
 from gemmule.sw.kv.pruning import Pruning
 from gemmule.sw.kv.selected import choose_rows
-from gemmule.sw.models.pair import Placed
+from gemmule.sw.models.placed import Placed
 
 __all__ = ["SelectionCycles", "TokenCycles", "before_that", "check_context", "copy_cycles", "rows_read",
            "selection_cycles", "token_cycles"]

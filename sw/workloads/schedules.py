@@ -11,7 +11,7 @@ import numpy as np
 
 from gemmule.sw.errors import InputError
 from gemmule.sw.kv.pruning import Pruning
-from gemmule.sw.models.pair import Placed
+from gemmule.sw.models.placed import Placed
 from gemmule.sw.workloads.pruned import losses
 from gemmule.sw.workloads.pruned_cycles import token_cycles
 

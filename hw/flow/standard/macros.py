@@ -20,7 +20,7 @@ _PORTS = {"RD_CLK": "RD_PORTS", "RD_EN": "RD_PORTS", "RD_ARST": "RD_PORTS", "RD_
 
 
 _ENABLES = re.compile(r"connect \\WR_EN \{ (.*) \}$", re.MULTILINE)
-_BIT = re.compile(r"\S+(?: \[\d+\])?")
+_PART = re.compile(r"(\S+)(?: \[(\d+)(?::(\d+))?\])?")
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,14 @@ class Macro:
         return {port: count[kind] for port, kind in _PORTS.items()}
 
 
+def _bits_of(joined: str) -> list[str]:
+    """The bits of a concatenation in RTLIL, the highest first, where each part is one bit or says which it takes."""
+    found: list[str] = []
+    for name, high, low in _PART.findall(joined):
+        found += [f"{name} [{bit}]" for bit in range(int(high), int(low or high) - 1, -1)] if high else [name]
+    return found
+
+
 def _one_each(bits: Sequence[str], writes: int) -> list[str]:
     """Of enables, one for each bit of every write port: the fewest that do, each for as many bits."""
     width = len(bits) // writes
@@ -85,7 +93,7 @@ def macros_of(text: str, least_bits: int = LEAST_BITS) -> tuple[str, Sequence[Ma
         rows, width, abits, reads, writes = (
             int(values[name]) for name in ("SIZE", "WIDTH", "ABITS", "RD_PORTS", "WR_PORTS"))
         joined = _ENABLES.search(cell[2])
-        bits = _BIT.findall(joined[1]) if joined else []
+        bits = _bits_of(joined[1]) if joined else []
         each = _one_each(bits, writes) if writes and len(bits) == width * writes else []  # else one a bit, as it is
         macro = Macro(rows, width, abits, reads, writes, len(each) // writes if each else width)
         clocked = values["RD_CLK_ENABLE"].count("1") >= macro.reads

@@ -120,8 +120,9 @@ def test_macros_are_clocked_and_written(reads: int, clocked: str, writes: int, m
     (["\\en"] * 32, ["\\en"]),
     (["\\en [1]"] * 16 + ["\\en [0]"] * 16, ["\\en [1]", "\\en [0]"]),
     (["$a [1]"] * 8 + ["\\b"] * 8 + ["$a [1]"] * 16, ["$a [1]", "\\b", "$a [1]", "$a [1]"]),
+    (["\\e [2]"] * 15 + ["\\e [2:1]"] + ["\\e [1]"] * 15, ["\\e [2]", "\\e [1]"]),
     (["\\en"] * 31 + ["1'0"], ["\\en"] * 31 + ["1'0"]),
-    (["\\en [31:0]"], None)])
+    (["\\en [31:0]"], [f"\\en [{bit}]" for bit in range(31, -1, -1)]), (["\\en"], None)])
 def test_enables_for_what_is_written_as_a_whole(bits: list[str], kept: list[str] | None) -> None:
     memory = MEMORY.format(reads=2, clocked="11", writes=1, enables=f"{{ {' '.join(bits)} }}")
     text, (macro,) = macros_of(memory, least_bits=2048)
