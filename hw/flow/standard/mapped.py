@@ -138,7 +138,8 @@ def map_cells(unit: str, config: Config, library: Library, root: Path, *, least_
     constraints = f"set_driving_cell {library.driver}\nset_load {library.load_pf} [all_outputs]\n"
     version = str(tools.version("yosys"))
     key = hashlib.sha256("\n".join(
-        [version, first, second, abc, constraints, str(least_bits), repr(library.macros), liberty.read_text(), text]
+        [version, first, second, abc, constraints, str(least_bits), repr(library.macros), liberty.read_text(), text,
+         Path(__file__).with_name("macros.py").read_text()]
     ).encode()).hexdigest()
     folder = root / config.name / f"{unit}-{liberty.stem}"
     stamp, stat, shapes = folder / "key", folder / "stat.json", folder / "macros.json"
