@@ -55,7 +55,7 @@ def with_bitwise_sums(text: str) -> str:
     Until the first output-stationary command the upper bits of a running sum (``upper`` in hw/matrix/pe.py) are
     unknown, as they may be: no weight-stationary sum has them, and a carry does not go down.
     """
-    text, count = re.subn(r"^(  assign .* = )({ upper_\d+_\d+, .* }) \+ ({ product_.* });$",
+    text, count = re.subn(r"^(  assign .* = )({ upper_\d+_\d+, .* }) \+ ({ .*product_.* });$",
                           r"\1add_bitwise(\2, \3);", text, flags=re.MULTILINE)
     assert count == CONFIG.dim ** 2
     return text
