@@ -60,7 +60,7 @@ REQUESTS = ("code", "chat", "grounded", "rewrite", "summary", "translation", "re
 WRITINGS, NO_CORPUS = "writings", "none"
 CORPORA = ("all", "code", "prose", WRITINGS, "own")
 """Texts to draft from: of Python, those that the model brings of its own, and the last one is a user's."""
-TARGETS = ("ecp5-85k", "osu018", "sky130")
+TARGETS = ("ecp5-85k", "gowin-138k", "osu018", "sky130")
 PROVED = ("registers", "control", "watchdog", "fetch", "fetch-repeats", "loops", "dispatch", "queue", "head-queue",
           "waits", "issue", "claims", "bursts", "load-requests", "load-whole", "store-reader", "store-sender",
           "read-arbiter")

@@ -1,10 +1,11 @@
 """Place and route of a synthesised unit or device, and its Fmax.
 
-Four steps, each taken from the work folder if nothing before it has changed: a first placement for short wires, a
-second one for short paths with the multipliers and block RAM at the sites that fit the first one best
+On the ECP5 four steps, each taken from the work folder if nothing before it has changed: a first placement for short
+wires, a second one for short paths with the multipliers and block RAM at the sites that fit the first one best
 (:mod:`gemmule.hw.flow.floorplan`), moves of what still stands in the wrong place
 (:mod:`gemmule.hw.flow.placing.refine`), and the routing. The router is router1: it rips up what is in the way and ends;
-router2 kept thousands of wires with two nets in the fullest place.
+router2 kept thousands of wires with two nets in the fullest place. On the Gowin part one run of nextpnr, as it comes:
+it has no static placer there, and places in a way of its own what only this part has.
 """
 
 from __future__ import annotations
@@ -75,13 +76,14 @@ class _Steps:
     def run(self, name: str, before: str, arguments: Sequence[str], *results: str) -> str:
         """Run a step unless ``results`` are there already; returns its stamp, ``before`` being that of its input."""
         arguments = [*self.target.options, *arguments, "--freq", str(FREQUENCY), "--timing-allow-fail",
-                     "--lpf-allow-unconstrained", "--seed", str(self.seed), "--log", f"{name}.log", "-q"]
-        key = hashlib.sha256(f"{before} {self.tools.version('nextpnr')} {arguments}".encode()).hexdigest()
+                     "--seed", str(self.seed), "--log", f"{name}.log", "-q"]
+        nextpnr = self.target.nextpnr
+        key = hashlib.sha256(f"{before} {self.tools.version(nextpnr)} {arguments}".encode()).hexdigest()
         stamp = self.folder / f"{name}_key"
         there = all((self.folder / result).is_file() for result in (*results, stamp.name))
         if not (there and stamp.read_text() == key):
             stamp.unlink(missing_ok=True)
-            self.tools.run("nextpnr", arguments, self.folder, f"{name}.log", self.progress)
+            self.tools.run(nextpnr, arguments, self.folder, f"{name}.log", self.progress)
             stamp.write_text(key)
         return key
 
@@ -98,7 +100,7 @@ def route(synthesis: Synthesis, target: Target, *, seeds: Sequence[int] = (1,), 
     Raises:
         SynthError: nextpnr is missing or failed, or the design does not fit the part.
     """
-    tools.check("nextpnr")
+    tools.check(target.nextpnr)
     if importlib.util.find_spec("scipy") is None:
         raise SynthError("synth: scipy is not installed; pip install 'gemmule[synth]'")
     area = sum(synthesis.parts.values(), Area())
@@ -107,11 +109,29 @@ def route(synthesis: Synthesis, target: Target, *, seeds: Sequence[int] = (1,), 
         if needed > there:
             raise SynthError(f"synth: the design does not fit {target.part}: it needs {needed} {resource.upper()} "
                              f"of {there}; use a smaller configuration")
-    routes = {seed: _route(synthesis, _Steps(synthesis.folder, tools, target, seed, progress))
-              for seed in seeds}
+    once = _route if target.family == "ecp5" else _in_one_run
+    routes = {seed: once(synthesis, _Steps(synthesis.folder, tools, target, seed, progress)) for seed in seeds}
     by_fmax = sorted(routes.values(), key=lambda found: found.fmax_mhz)
     by_seed = {str(seed): found.fmax_mhz for seed, found in routes.items()} if len(seeds) > 1 else {}
     return replace(by_fmax[(len(seeds) - 1) // 2], by_seed=by_seed)
+
+
+def _in_one_run(synthesis: Synthesis, steps: _Steps) -> Route:
+    """As the tool does it by itself, with the harness's ports at the part's ``pins``."""
+    folder, more = synthesis.folder, f"_{steps.seed}" if steps.seed > 1 else ""
+    report, delays = f"report{more}.json", f"delays{more}.sdf"
+    pins = "".join(f'IO_LOC "{port}" {pin};\n' for port, pin in steps.target.pins.items())
+    (folder / "pins.cst").write_text(pins)
+    steps.run(f"route{more}", (folder / "key").read_text() + pins, [
+        "--json", "netlist.json", "--vopt", "cst=pins.cst", "--report", report, "--sdf", delays], report, delays)
+    return _found(synthesis, report, delays)
+
+
+def _found(synthesis: Synthesis, report: str, delays: str) -> Route:
+    """What a report says, with the slowest pairs of units."""
+    with (synthesis.folder / delays).open() as lines:
+        pairs = slowest(delays_of(lines), lambda cell: owner_of(cell, synthesis.unit))
+    return replace(route_of(json.loads((synthesis.folder / report).read_text())), pairs=tuple(pairs[:PAIRS]))
 
 
 def _route(synthesis: Synthesis, steps: _Steps) -> Route:
@@ -132,10 +152,7 @@ def _route(synthesis: Synthesis, steps: _Steps) -> Route:
     steps.run(f"route{more}", key, [
         "--json", f"{refined}.json", "--no-pack", "--no-place", "--router", "router1", "--report", f"{report}.json",
         "--sdf", f"{delays}.sdf"], f"{report}.json", f"{delays}.sdf")
-    with (folder / f"{delays}.sdf").open() as lines:
-        pairs = slowest(delays_of(lines), lambda cell: owner_of(cell, synthesis.unit))
-    return replace(route_of(json.loads((folder / f"{report}.json").read_text())), pairs=tuple(pairs[:PAIRS]),
-                   estimates=estimates)
+    return replace(_found(synthesis, f"{report}.json", f"{delays}.sdf"), estimates=estimates)
 
 
 def _refined(steps: _Steps, before: str, second: str, estimate: str, refined: str) -> dict[str, float]:

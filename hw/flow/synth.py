@@ -2,7 +2,8 @@
 
 Units go to Yosys as RTLIL (its ``synth_ecp5`` fails on Amaranth's Verilog) and keep their hierarchy,
 so that the units of a device add up to it. Every result is a function of the RTL and of the tools'
-versions; what has not changed is taken from the work folder.
+versions; what has not changed is taken from the work folder. How a family's cells are mapped stands in
+:data:`MAPPINGS`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,7 +22,9 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib.wiring import Component, In, Out
 
 from gemmule.config import Config
+from gemmule.hw.flow.mapping import MAPPINGS
 from gemmule.hw.flow.rtlil import allow_collisions, split_ports
+from gemmule.hw.flow.target import ECP5, Target
 from gemmule.hw.flow.tools import Progress, Tools
 from gemmule.hw.flow.verilog import TOP, UNITS, without_collection
 from gemmule.timing import Timing
@@ -41,22 +45,20 @@ WHEELS = Tools()
 
 @dataclass(frozen=True)
 class Area:
-    """Cells of a mapped netlist; ``comb`` counts LUT4 sites as nextpnr does."""
+    """Cells of a mapped netlist, see the target's ``cells``."""
 
+    comb: int = 0
+    """LUT4 sites, of LUTs, carry cells and memories, as nextpnr counts them."""
     lut4: int = 0
-    ccu2c: int = 0
-    """Carry cells, two LUT4 sites each."""
+    carry: int = 0
+    """Carry cells: of the ECP5 for two bits, of the Gowin part for one."""
     lutram: int = 0
     """16 x 4 bit memories, four LUT4 sites each."""
     ff: int = 0
     dsp: int = 0
-    """MULT18X18D."""
+    """Multipliers: 18 x 18 bits of the ECP5; 12 x 12 of the Gowin part, of which 27 x 18 bits count as two."""
     bram: int = 0
-    """DP16KD, 18 Kibit each."""
-
-    @property
-    def comb(self) -> int:
-        return self.lut4 + 2 * self.ccu2c + 4 * self.lutram
+    """Block RAM, 18 Kibit each."""
 
     def __add__(self, other: Area) -> Area:
         return Area(*(a + b for a, b in zip(asdict(self).values(), asdict(other).values(), strict=True)))
@@ -120,7 +122,7 @@ def owner_of(cell: str, unit: str) -> str:
     return next((name for folder in reversed(folders) if (name := unit_of(folder))), rest)
 
 
-def area_of(stat: Mapping[str, Any], unit: str) -> tuple[dict[str, Area], Area]:
+def area_of(stat: Mapping[str, Any], unit: str, target: Target = ECP5) -> tuple[dict[str, Area], Area]:
     """Areas by unit from the answer of Yosys' ``stat -json``, and their sum without the harness.
 
     What belongs to no unit of its own counts for ``unit``, or is "glue" in the whole device.
@@ -131,10 +133,10 @@ def area_of(stat: Mapping[str, Any], unit: str) -> tuple[dict[str, Area], Area]:
         name = module.removeprefix("\\")
         top = name in (TOP, unit, HARNESS, f"{HARNESS}.device")
         part = HARNESS if name == HARNESS else rest if top else unit_of(name) or rest
-        cells = counts["num_cells_by_type"]
-        parts[part] = parts.get(part, Area()) + Area(
-            lut4=cells.get("LUT4", 0), ccu2c=cells.get("CCU2C", 0), lutram=cells.get("TRELLIS_DPR16X4", 0),
-            ff=cells.get("TRELLIS_FF", 0), dsp=cells.get("MULT18X18D", 0), bram=cells.get("DP16KD", 0))
+        taken: Counter[str] = Counter()
+        for kind, count in counts["num_cells_by_type"].items():
+            taken.update({what: n * count for what, n in target.cells.get(kind, {}).items()})
+        parts[part] = parts.get(part, Area()) + Area(**taken)
     return parts, sum((area for part, area in parts.items() if part != HARNESS), Area())
 
 
@@ -145,32 +147,29 @@ def stat_of(text: str) -> dict[str, Any]:
     return {"modules": json.JSONDecoder().raw_decode(text, len(text) - len(text[start:].lstrip()))[0]}
 
 
-def _script(text: str, top: str, black_box: bool) -> str:
+def _script(text: str, top: str, black_box: bool, target: Target = ECP5) -> str:
     """The Yosys script for RTLIL ``text``."""
     modules = re.findall(r"^module \\(\S+)", text, re.MULTILINE)
     kept = [m for m in modules if m in (top, f"{HARNESS}.device") or unit_of(m)]
-    lines = ["read_rtlil design.il", f"hierarchy -top {top}", f"setattr -mod -set keep_hierarchy 1 {' '.join(kept)}"]
-    run = f"synth_ecp5 -top {top} -run"
+    mapping, routed = MAPPINGS[target.family], top == HARNESS
+    lines = ["read_rtlil design.il", f"hierarchy -top {top}", f"setattr -mod -set keep_hierarchy 1 {' '.join(kept)}",
+             *mapping.coarse(top)]
     if black_box:
-        lines.append(f"{run} begin:map_ram")
         for module in kept:
             if unit_of(module) in MEMORY_UNITS:
                 lines += [f"submod -name {module}.memories {module}/t:$mem_v2", f"blackbox {module}.memories"]
-        lines.append(f"{run} map_ram:map_luts")
-    else:
-        lines.append(f"{run} begin:map_luts")
-    lines.append(f"scratchpad -set abc9.D {1_000_000 // FREQUENCY}")  # ps
-    # Without it ABC9 stops when the names of two vectors' bits are equal (Yosys issue 4349).
-    lines.append("splitnets")
-    # The last part finds names for cells, for minutes; only a routed path's ends need them.
-    lines += [f"{run} map_luts:", "write_json netlist.json"] if top == HARNESS else [f"{run} map_luts:check"]
+    lines += [*mapping.fine(top), f"scratchpad -set abc9.D {1_000_000 // FREQUENCY}",  # ps
+              # Without it ABC9 stops when the names of two vectors' bits are equal (Yosys issue 4349).
+              "splitnets", *mapping.last(top, routed)]
+    if routed:
+        lines.append("write_json netlist.json")
     lines.append("tee -q -o stat.json stat -json")
     return "\n".join(lines) + "\n"
 
 
-def synthesize(unit: str, config: Config, root: Path, *, black_box: bool = False, harness: bool = False,
-               tools: Tools = WHEELS, progress: Progress = lambda step: None) -> Synthesis:
-    """Map one entry of ``UNITS`` (``gemmule``: the whole device) to ECP5 cells.
+def synthesize(unit: str, config: Config, root: Path, *, target: Target = ECP5, black_box: bool = False,
+               harness: bool = False, tools: Tools = WHEELS, progress: Progress = lambda step: None) -> Synthesis:
+    """Map one entry of ``UNITS`` (``gemmule``: the whole device) to an FPGA's cells.
 
     Parameters
     ----------
@@ -189,16 +188,17 @@ def synthesize(unit: str, config: Config, root: Path, *, black_box: bool = False
     with without_collection():
         text = rtlil.convert(Harness(component) if harness else component, name=top, emit_src=False)
     text = split_ports(allow_collisions(text))
-    script = _script(text, top, black_box)
-    key = hashlib.sha256(f"{tools.version('yosys')}\n{script}\n{text}".encode()).hexdigest()
-    folder = root / config.name / (unit + f"-{HARNESS}" * harness + "-blackbox" * black_box)
+    script, files = _script(text, top, black_box, target), MAPPINGS[target.family].files
+    key = hashlib.sha256(f"{tools.version('yosys')}\n{script}\n{text}{''.join(files.values())}".encode()).hexdigest()
+    folder = root / config.name / (unit + f"-{HARNESS}" * harness + "-blackbox" * black_box
+                                   + f"-{target.name}" * (target is not ECP5))
     stamp, stat = folder / "key", folder / "stat.json"
     if not (stat.is_file() and stamp.is_file() and stamp.read_text() == key):
         folder.mkdir(parents=True, exist_ok=True)
         stamp.unlink(missing_ok=True)
-        (folder / "design.il").write_text(text)
-        (folder / "script.ys").write_text(script)
+        for name, what in {"design.il": text, "script.ys": script, **files}.items():
+            (folder / name).write_text(what)
         tools.run("yosys", ["-q", "-l", "yosys.log", "script.ys"], folder, "yosys.log", progress)
         stamp.write_text(key)
-    parts, total = area_of(stat_of(stat.read_text()), unit)
+    parts, total = area_of(stat_of(stat.read_text()), unit, target)
     return Synthesis(total, parts, folder, unit)

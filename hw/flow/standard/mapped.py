@@ -21,13 +21,15 @@ from amaranth.back import rtlil
 from gemmule.config import Config
 from gemmule.hw.flow.standard.library import Library
 from gemmule.hw.flow.standard.macros import LEAST_BITS, Macro, liberty_of, macros_of
+from gemmule.hw.flow.standard.rows import LARGEST, buffered, rows_script
 from gemmule.hw.flow.synth import GLUE, WHEELS, stat_of, unit_of
 from gemmule.hw.flow.tools import Progress, Tools
 from gemmule.hw.flow.verilog import TOP, UNITS, without_collection
 from gemmule.timing import Timing
 
-__all__ = ["CellArea", "Mapped", "areas_of", "map_cells"]
+__all__ = ["CLOCK", "CellArea", "Mapped", "areas_of", "map_cells"]
 
+CLOCK = "clk"
 FANOUT = 12
 ABC = ("strash", "ifraig", "scorr", "dch -f", "map -B 0.9 -D {aim}", "topo", f"buffer -c -p -N {FANOUT}",
        "upsize -D {aim}", "dnsize -D {aim}")
@@ -68,13 +70,15 @@ class Mapped:
         object.__setattr__(self, "total", sum(self.parts.values(), CellArea()))
 
 
-def collect_script(text: str, unit: str) -> str:
+def collect_script(text: str, unit: str, dim: int) -> str:
     """The Yosys script up to collected memories."""
     modules = re.findall(r"^module \\(\S+)", text, re.MULTILINE)
     kept = [module for module in modules if module == unit or unit_of(module)]
+    rows = [line for module in modules if module.endswith(".mesh") and dim > LARGEST
+            for line in rows_script(module, dim)]
     return "\n".join([
         "read_rtlil design.il", f"hierarchy -top {unit}", f"setattr -mod -set keep_hierarchy 1 {' '.join(kept)}",
-        "setattr -unset init w:*", "proc", "opt", "wreduce", "peepopt", "opt_clean", "booth", "alumacc", "share",
+        "setattr -unset init w:*", "proc", "opt", "wreduce", "peepopt", "opt_clean", *rows, "booth", "alumacc", "share",
         "opt", "memory -nomap", "opt_clean", "write_rtlil collected.il"]) + "\n"
 
 
@@ -97,11 +101,12 @@ def map_script(unit: str, library: Library) -> str:
 def areas_of(stat: Mapping[str, Any], unit: str, macros: Mapping[str, Macro], library: Library) -> dict[str, CellArea]:
     """Area by unit from ``stat -json -liberty``; what belongs to no unit of its own counts for ``unit`` (``glue``)."""
     parts: dict[str, CellArea] = {}
+    rest = GLUE if unit == TOP else unit
     modules = {module.removeprefix("\\"): counts for module, counts in stat["modules"].items()}
     for name, counts in modules.items():
         if name in macros:
             continue
-        part = (GLUE if unit == TOP else unit) if name == unit else unit_of(name) or GLUE
+        part = rest if name == unit else unit_of(name) or rest
         cells = {kind.removeprefix("\\"): count for kind, count in counts["num_cells_by_type"].items()}
         own = [(macros[kind], count) for kind, count in cells.items() if kind in macros]
         within = [(modules[kind], count) for kind, count in cells.items() if kind in modules and kind not in macros]
@@ -133,13 +138,13 @@ def map_cells(unit: str, config: Config, library: Library, root: Path, *, least_
     component = UNITS[unit](config, Timing.of(config))
     with without_collection():
         text = rtlil.convert(component, name=unit, emit_src=False)
-    first, second = collect_script(text, unit), map_script(unit, library)
+    first, second = collect_script(text, unit, config.dim), map_script(unit, library)
     abc = "\n".join(ABC).format(aim=round(library.target_ns * 1000)) + "\n"
     constraints = f"set_driving_cell {library.driver}\nset_load {library.load_pf} [all_outputs]\n"
     version = str(tools.version("yosys"))
     key = hashlib.sha256("\n".join(
         [version, first, second, abc, constraints, str(least_bits), repr(library.macros), liberty.read_text(), text,
-         Path(__file__).with_name("macros.py").read_text()]
+         *(Path(__file__).with_name(name).read_text() for name in ("macros.py", "rows.py"))]
     ).encode()).hexdigest()
     folder = root / config.name / f"{unit}-{liberty.stem}"
     stamp, stat, shapes = folder / "key", folder / "stat.json", folder / "macros.json"
@@ -157,6 +162,11 @@ def map_cells(unit: str, config: Config, library: Library, root: Path, *, least_
         (folder / "macros.lib").write_text(liberty_of(macros, library.macros))
         shapes.write_text(json.dumps([vars(macro) for macro in dict.fromkeys(macros)]))
         tools.run("yosys", ["-q", "-l", "map.log", "map.ys"], folder, "map.log", progress)
+        if config.dim > LARGEST:
+            netlist, buffers = buffered((folder / "netlist.v").read_text(), liberty.read_text(), library.driver, FANOUT,
+                                        CLOCK)
+            (folder / "netlist.v").write_text(netlist)
+            progress(f"{buffers} buffers between rows")
         stamp.write_text(key)
     known = {macro.name: macro for macro in (Macro(**shape) for shape in json.loads(shapes.read_text()))}
     return Mapped(unit, library, areas_of(stat_of(stat.read_text()), unit, known, library), folder,

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gemmule.hw.flow.standard.mapped import Mapped
+from gemmule.hw.flow.standard.mapped import CLOCK, Mapped
 from gemmule.hw.flow.synth import GLUE, unit_of
 from gemmule.hw.flow.tools import SynthError
 from gemmule.hw.flow.verilog import TOP
@@ -19,7 +19,6 @@ PERIOD_NS = 10.0
 PAIRS = 10
 PATHS = 4000
 """Ends of paths that are asked for: the slowest of each, from which pairs of units are made."""
-CLOCK = "clk"
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ def synthesize_cells(out: Output, config: Config, units: list[str], library: Lib
     from gemmule.hw.flow.standard.slack import slack_of, version
     from gemmule.io.progress import say, stderr
 
-    record: dict[str, Any] = {"library": library.title, "tools": tools.versions() | {"sta": version()},
+    record: dict[str, Any] = {"library": library.title, "tools": tools.versions("yosys") | {"sta": version()},
                               "macros": library.macros.source, "units": {}}
     for unit in units:
         title, begin = f"{config.name}: {unit}", time.monotonic()

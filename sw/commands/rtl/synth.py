@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["synth"]
 
 ROOT = Path("build/synth")
-COLUMNS = {"comb": "COMB", "lut4": "LUT4", "ccu2c": "CCU2C", "lutram": "LUT RAM", "ff": "FF", "dsp": "DSP",
+COLUMNS = {"comb": "LUT sites", "lut4": "LUT4", "carry": "carry", "lutram": "LUT RAM", "ff": "FF", "dsp": "DSP",
            "bram": "block RAM"}
+"""Titles of areas; a target has its own for some."""
 
 
 def synth(
@@ -87,22 +88,25 @@ def synth(
             raise InputError(str(error)) from None
         out.write("synth-cells", device, {"configuration": device.model_dump(), "target": target} | cells)
         return
-    black_box = device.name == "base" if black_box_memories is None else black_box_memories
+    part = parts.TARGETS[target]
+    black_box = part is parts.ECP5 and device.name == "base" if black_box_memories is None else black_box_memories
     if place and black_box:
         raise InputError("--route needs the memories; add --map-memories")
     if (seeds > 1 or first > 1) and not place:
         raise InputError("--seeds and --first-seed need --route")
     tools = Tools(native)
-    flow = _Flow(out, device, parts.TARGETS[target], black_box, range(first, first + seeds if place else first), tools)
+    flow = _Flow(out, device, part, black_box, range(first, first + seeds if place else first), tools)
     try:
-        tools.check("yosys", *(["nextpnr"] if place else []))
+        tools.check("yosys", *([part.nextpnr] if place else []))
         record: dict[str, Any] = {
-            "configuration": device.model_dump(), "target": flow.target.part, "tools": tools.versions(),
-            "memories": "black boxes" if black_box else "block RAM"}
+            "configuration": device.model_dump(), "target": flow.target.part, "tools": tools.versions("yosys", part.nextpnr),
+            "memories": "black boxes" if black_box else "block RAM", "caveats": list(part.caveats)}
         if unit != "whole":
             record["alone"] = flow.alone(names if unit == "all" else [unit])
         if unit in ("whole", "all"):
             record["whole"] = flow.whole()
+        for caveat in part.caveats:
+            out.print(f"note: {caveat}")
     except SynthError as error:
         raise InputError(str(error)) from None
     out.write("synth", device, record)
@@ -139,8 +143,8 @@ class _Flow:
             def progress(step: str) -> None:
                 status.update(f"{title}, {time.monotonic() - begin:.0f} s: {step}")
 
-            result = synthesize(name, self.config, ROOT, black_box=self.black_box, harness=bool(self.seeds),
-                                tools=self.tools, progress=progress)
+            result = synthesize(name, self.config, ROOT, target=self.target, black_box=self.black_box,
+                                harness=bool(self.seeds), tools=self.tools, progress=progress)
             routed = route(result, self.target, seeds=self.seeds, tools=self.tools,
                            progress=progress) if self.seeds else None
         say(f"{title}: {time.monotonic() - begin:.0f} s")
@@ -192,7 +196,7 @@ class _Flow:
                        f"{memories}")
         table = Table(box=None, pad_edge=False)
         table.add_column("unit")
-        for name in (*COLUMNS.values(), *(["Fmax MHz"] if fmax else [])):
+        for name in (*{**COLUMNS, **self.target.titles}.values(), *(["Fmax MHz"] if fmax else [])):
             table.add_column(name, justify="right")
         for name, area in sorted(areas.items(), key=lambda item: -item[1].comb):
             table.add_row(name, *(f"{value:,}" for value in _fields(area).values()), fmax.get(name, ""))

@@ -167,7 +167,7 @@ def test_areas_by_unit() -> None:
 
 def test_scripts_name_units_and_library() -> None:
     text = "module \\gemmule\nend\nmodule \\gemmule.core.load\nend\nmodule \\gemmule.core.load.bursts\nend\n"
-    assert "keep_hierarchy 1 gemmule gemmule.core.load\n" in collect_script(text, "gemmule")
+    assert "keep_hierarchy 1 gemmule gemmule.core.load\n" in collect_script(text, "gemmule", 32)
     script = map_script("gemmule", SKY130)
     assert f"abc -liberty {SKY130.liberty} -constr constraints -D 4000" in script
     assert script.index("hilomap") < script.index("stat -json") < script.index("write_verilog")

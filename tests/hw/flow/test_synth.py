@@ -23,7 +23,7 @@ from gemmule.hw.flow.paths import Pair
 from gemmule.hw.flow.route import Route, route, route_of
 from gemmule.hw.flow.rtlil import allow_collisions, split_ports
 from gemmule.hw.flow.synth import Area, Harness, Synthesis, area_of, owner_of, stat_of, synthesize
-from gemmule.hw.flow.target import TARGETS
+from gemmule.hw.flow.target import GOWIN, TARGETS
 from gemmule.hw.flow.tools import SynthError, Tools
 from gemmule.hw.flow.verilog import UNITS
 from gemmule.hw.interfaces import FREE
@@ -74,10 +74,10 @@ REPORT = {
 def test_areas_by_unit_add_up_without_the_harness() -> None:
     parts, total = area_of(STAT, "gemmule")
     assert set(parts) == {"glue", "read_arbiter", "issue_logic", "claims", "accumulator", "matrix", "harness"}
-    assert parts["read_arbiter"] == Area(lut4=91, ccu2c=12, lutram=3, ff=20)
-    assert parts["read_arbiter"].comb == 91 + 24 + 12
-    assert parts["claims"] == Area(lut4=774, ff=319)
-    assert total == Area(lut4=1 + 91 + 78 + 774 + 1359 + 769, ccu2c=12 + 240 + 311, lutram=3,
+    assert parts["read_arbiter"] == Area(comb=91 + 24 + 12, lut4=91, carry=12, lutram=3, ff=20)
+    assert parts["claims"] == Area(comb=774, lut4=774, ff=319)
+    luts, carry = 1 + 91 + 78 + 774 + 1359 + 769, 12 + 240 + 311
+    assert total == Area(comb=luts + 2 * carry + 4 * 3, lut4=luts, carry=carry, lutram=3,
                          ff=1 + 20 + 115 + 319 + 658 + 1635, dsp=16, bram=16)
 
 
@@ -94,7 +94,7 @@ def test_a_unit_alone_owns_what_is_in_it(name: str) -> None:
     stat = {"modules": {f"\\{name}": {"num_cells_by_type": {"LUT4": 5, "MULT18X18D": 16}},
                         f"\\{name}.mesh": {"num_cells_by_type": {"LUT4": 7}}}}
     parts, total = area_of(stat, "matrix")
-    assert parts == {"matrix": Area(lut4=12, dsp=16)}
+    assert parts == {"matrix": Area(comb=12, lut4=12, dsp=16)}
     assert total == parts["matrix"]
 
 
@@ -107,6 +107,44 @@ def test_a_unit_alone_owns_what_is_in_it(name: str) -> None:
 ])
 def test_a_cell_belongs_to_the_innermost_unit(cell: str, unit: str, owner: str) -> None:
     assert owner_of(cell, unit) == owner
+
+
+def test_areas_of_the_gowin_part() -> None:
+    stat = {"modules": {"\\matrix": {"num_cells_by_type": {
+        "ALU": 10, "LUT1": 1, "LUT2": 2, "LUT3": 3, "LUT4": 4, "MUX2_LUT5": 5, "RAM16SDP4": 2, "DFF": 6, "DFFRE": 7,
+        "MULT12X12": 3, "MULTALU27X18": 2, "SDPX9B": 1, "GND": 1}}}}
+    area = Area(comb=10 + 10 + 8, lut4=10, carry=10, lutram=2, ff=13, dsp=3 + 2 * 2, bram=1)
+    assert area_of(stat, "matrix", GOWIN) == ({"matrix": area}, area)
+
+
+def test_script_of_the_gowin_part() -> None:
+    text = "module \\harness\nmodule \\harness.device\n"
+    script = synth._script(text, synth.HARNESS, False, GOWIN)
+    assert script.index("mul2dsp.v") < script.index("techmap -map multipliers.v") < script.index("alumacc")
+    assert "iopadmap -bits -inpad IBUF O:I -outpad OBUF I:O harness\n" in script
+    assert "iopadmap" not in synth._script("module \\matrix\n", "matrix", False, GOWIN)
+
+
+def test_the_gowin_part_is_placed_and_routed_in_one_run(fake_tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = []
+
+    def run(self: Tools, tool: str, arguments: list[str], folder: Path, *_: object) -> None:
+        runs.append((tool, list(arguments)))
+        (folder / "report.json").write_text(json.dumps(REPORT))
+        (folder / "delays.sdf").write_text("")
+
+    monkeypatch.setattr(Tools, "run", run)
+    (fake_tools / "key").write_text("as mapped")
+    for _ in range(2):  # the second time it is there
+        assert route(Synthesis(Area(), {}, fake_tools), GOWIN).fmax_mhz == 262.7
+    ((tool, arguments),) = runs
+    assert tool == "nextpnr-gowin"
+    assert arguments[:2] == ["--device", "GW5AST-LV138PG484AC1/I0"]
+    assert "--lpf-allow-unconstrained" not in arguments
+    assert 'IO_LOC "clk" V22;\n' in (fake_tools / "pins.cst").read_text()
+    large = Synthesis(Area(comb=138241), {"matrix": Area(comb=138241)}, fake_tools)
+    with pytest.raises(SynthError, match="needs 138241 COMB of 138240"):
+        route(large, GOWIN)
 
 
 def test_route_report() -> None:
@@ -252,7 +290,8 @@ def fake_tools(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     (tmp_path / "fake_tool.py").write_text(FAKE)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(synth_tools, "ENTRIES", dict.fromkeys(("yosys", "nextpnr"), ("fake_tool", "run")))
+    entries = dict.fromkeys(("yosys", "nextpnr", "nextpnr-gowin"), ("fake_tool", "run"))
+    monkeypatch.setattr(synth_tools, "ENTRIES", entries)
     monkeypatch.setattr(importlib.metadata, "version", lambda package: "1")
     return tmp_path
 
@@ -260,7 +299,7 @@ def fake_tools(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def test_unchanged_units_are_not_mapped_again(fake_tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(2):
         done = synthesize("control", TINY, fake_tools / "work")
-        assert done.total == Area(lut4=7)
+        assert done.total == Area(comb=7, lut4=7)
     runs = fake_tools / "work" / "tiny" / "control" / "runs.txt"
     assert runs.read_text() == "run\n"
     monkeypatch.setattr(importlib.metadata, "version", lambda package: "2")
@@ -286,7 +325,7 @@ def test_a_failing_tool_is_one_line_and_leaves_no_result(fake_tools: Path) -> No
 
 
 @pytest.mark.parametrize(("area", "message"), [
-    (Area(dsp=157), "needs 157 DSP of 156"), (Area(lut4=80000, ccu2c=2000), "needs 84000 COMB of 83640"),
+    (Area(dsp=157), "needs 157 DSP of 156"), (Area(comb=84000), "needs 84000 COMB of 83640"),
     (Area(bram=209), "needs 209 BRAM of 208"), (Area(ff=83641), "needs 83641 FF of 83640"),
 ])
 def test_what_does_not_fit_is_refused(fake_tools: Path, area: Area, message: str) -> None:
@@ -297,7 +336,7 @@ def test_what_does_not_fit_is_refused(fake_tools: Path, area: Area, message: str
 @pytest.mark.parametrize(("arguments", "message"), [
     (["--unit", "tensor"], "--unit must be all, whole or one of"),
     (["--unit", "gemmule"], "--unit must be all, whole or one of"),
-    (["--target", "ice40"], "--target must be one of ecp5-85k, osu018, sky130, not 'ice40'"),
+    (["--target", "ice40"], "--target must be one of ecp5-85k, gowin-138k, osu018, sky130, not 'ice40'"),
     (["--seeds", "3"], "--seeds and --first-seed need --route"),
     (["--first-seed", "2"], "--seeds and --first-seed need --route"),
     (["--route", "--seeds", "0"], "--seeds must be from 1 to 9, not 0"),
@@ -326,7 +365,7 @@ def test_command_writes_tables_and_json(fake_tools: Path, monkeypatch, capsys) -
         main()
     assert not stop.value.code
     record = json.loads(out.read_text())
-    assert record["alone"]["control"] == {"comb": 7, "lut4": 7, "ccu2c": 0, "lutram": 0, "ff": 0, "dsp": 0, "bram": 0}
+    assert record["alone"]["control"] == {"comb": 7, "lut4": 7, "carry": 0, "lutram": 0, "ff": 0, "dsp": 0, "bram": 0}
     assert record["memories"] == "block RAM"
     assert "control" in capsys.readouterr().out
 
@@ -340,7 +379,7 @@ def test_native_tools_are_those_on_path(fake_tools: Path, monkeypatch: pytest.Mo
                        f"{FAKE}sys.exit(run(sys.argv[1:]))\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(program.parent))
-    assert Tools(native=True).versions() == {"yosys": "Yosys 9"}
+    assert Tools(native=True).versions("yosys", "nextpnr") == {"yosys": "Yosys 9"}
     work = fake_tools / "work"
     assert synthesize("control", TINY, work).total == synthesize("control", TINY, work, tools=Tools(True)).total
     assert (work / "tiny" / "control" / "runs.txt").read_text() == "run\nrun\n"
