@@ -66,7 +66,7 @@ def meshes() -> str:
     """The matrix unit in both libraries."""
     rows = []
     for name, title in (("osu018", "OSU 0.18 um"), ("sky130", "sky130")):
-        for config, dim in (("tiny", 4), ("edge", 8)):
+        for config, dim in (("tiny", 4), ("edge", 8), ("mesh32", 32)):
             path = ROOT / "docs" / "results" / f"cells_{name}_{config}_matrix.json"
             if path.is_file():
                 unit = json.loads(path.read_text())["units"]["matrix"]
