@@ -131,6 +131,7 @@ synth: setup  ## synthesise every unit for an FPGA and report its area, into doc
 	$(BIN)/gemmule synth --config tiny --unit all --json docs/results/synth_tiny.json
 	$(BIN)/gemmule synth --config base --unit all --json docs/results/synth_base.json
 	$(BIN)/gemmule synth --config edge --unit all --json docs/results/synth_edge.json
+	$(BIN)/gemmule synth --config base --target gowin-138k --json docs/results/synth_base_gowin.json
 
 # Layouts of SkyWater's cells, models of their transistors, and what extracts a layout; without what the first two draw
 # in: layout tools that nothing here needs.
