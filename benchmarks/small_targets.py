@@ -80,10 +80,10 @@ def trained(shape: ModelShape, stream: np.ndarray, folder: Path, steps: int) -> 
     import torch
 
     from gemmule.sw.training.networks.model import LanguageModel
-    from gemmule.sw.training.running import load_state, save_state
+    from gemmule.sw.training.running import load_state, open_place, save_state
     from gemmule.sw.training.stages.small import PEAK_RATE, learning_rate, make_optimizer, text_loss, windows_of
 
-    torch.set_num_threads(THREADS)
+    place = open_place(THREADS)
     torch.manual_seed(SEED)
     folder.mkdir(parents=True, exist_ok=True)
     model = LanguageModel(shape)
@@ -95,7 +95,7 @@ def trained(shape: ModelShape, stream: np.ndarray, folder: Path, steps: int) -> 
         step, seconds = state["step"], state["seconds"]
     began = time.monotonic() - seconds
     while step < steps:
-        loss = text_loss(model, windows_of(stream, BATCH, (SEED, step)))
+        loss = text_loss(model, windows_of(stream, BATCH, (SEED, step)), place)
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step, steps, PEAK_RATE)
         loss.backward()

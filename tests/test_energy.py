@@ -81,7 +81,7 @@ def test_a_memory_reads_what_stood_there_and_counts_accesses(tmp_path) -> None:
     """A read counts when its address, or what is there, is another."""
     ports = ["RD_ADDR={a,n1}", "RD_ARST=1'h0", "RD_CLK=clk", "RD_DATA={d1,y}", "RD_EN=1'h1", "RD_SRST=1'h0",
              "WR_ADDR={1'h0,a}", "WR_CLK=clk", "WR_DATA={n1,a}", "WR_EN={1'h1,a}"]
-    device = Gates(netlist(tmp_path, "inv_1 i A=a Y=n1", "macro_4x2_1r1w m " + " ".join(ports)))
+    device = Gates(netlist(tmp_path, "inv_1 i A=a Y=n1", "macro_4x2_1r1w_2 m " + " ".join(ports)))
     for value in (1, 1, 1, 0):
         device.step({"a": value})
     # a = 0: reads 1, writes the upper bit of 0. a = 1: reads 2, writes both bits of 1. At last a = 1 still: as before.
@@ -89,6 +89,20 @@ def test_a_memory_reads_what_stood_there_and_counts_accesses(tmp_path) -> None:
     device.step({"a": 1})
     device.step({"a": 1})
     assert device.read("y") == 0
+
+
+@pytest.mark.parametrize(("name", "enables", "written"), [
+    ("macro_4x4_1r1w", "a", 15), ("macro_4x4_1r1w_2", "{a,1'h0}", 12), ("macro_4x4_1r1w_2", "{1'h0,a}", 3),
+    ("macro_4x4_1r1w_4", "{a,1'h0,1'h0,a}", 9)])
+def test_an_enable_of_a_memory_goes_as_far_as_what_it_writes(tmp_path, name: str, enables: str, written: int) -> None:
+    """A memory has one enable for each unit that is written as a whole, the lowest first."""
+    ports = ["RD_ADDR=2'h0", "RD_ARST=1'h0", "RD_CLK=clk", "RD_DATA={d3,d2,d1,d0}", "RD_EN=1'h1", "RD_SRST=1'h0",
+             "WR_ADDR=2'h0", "WR_CLK=clk", "WR_DATA=4'hf", f"WR_EN={enables}"]
+    device = Gates(netlist(tmp_path, f"{name} m " + " ".join(ports)))
+    for _ in range(3):
+        device.step({"a": 1})
+    read, = device.netlist.memories[0].ports["RD_DATA"]
+    assert (device.values[read] << np.arange(4)).sum() == written
 
 
 def test_gates_of_the_library_compute_their_function() -> None:

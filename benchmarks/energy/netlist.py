@@ -21,7 +21,7 @@ STEP_NS = 0.01
 _INSTANCE = re.compile(r"^  (\S+) (\\\S+ |\w+) \(\n((?:    \..*\n)+)  \);", re.MULTILINE)
 _PIN = re.compile(r"^    \.(\w+)\((.*)\),?$", re.MULTILINE)
 _PORT = re.compile(r"^  (input|output) (?:\[(\d+):0\] )?(\S+);", re.MULTILINE)
-_MACRO = re.compile(r"macro_(\d+)x(\d+)_(\d+)r(\d+)w")
+_MACRO = re.compile(r"macro_(\d+)x(\d+)_(\d+)r(\d+)w(?:_\d+)?")
 
 
 @dataclass(frozen=True)
@@ -169,4 +169,6 @@ def _memory(name: str, kind: str, pins: Mapping[str, list[int]]) -> Memory:
     rows, width, reads, writes = map(int, shape.groups())
     count = {"RD": reads, "WR": writes}
     ports = {pin: np.array(nets).reshape(count[pin[:2]], -1) for pin, nets in pins.items() if not pin.endswith("CLK")}
+    enables = ports["WR_EN"]  # each for as many bits, the lowest first
+    ports["WR_EN"] = np.repeat(enables, width // enables.shape[1], axis=1)
     return Memory(name, rows, width, ports)

@@ -11,13 +11,13 @@ from safetensors import safe_open
 from gemmule.sw.models.trained.read import read_trained
 from gemmule.sw.training.networks.export import ModelShape
 from gemmule.sw.training.networks.model import LanguageModel
-from gemmule.sw.training.running import Place
+from gemmule.sw.training.running import open_place
 from gemmule.sw.training.stages.heads import HeadsRecipe, export, looping, path_shares, train_heads
 
 SHAPE = ModelShape(hidden_size=32, intermediate_size=48, num_layers=2, num_heads=1, vocab_size=60, max_positions=32)
 PLAN = HeadsRecipe(kinds={"medusa": (2, 0), "blockwise": (2, 8), "hydra": (3, 8)}, prompt=6, length=20, chunk=8,
                    chunks=2, judged=4, windows=6, rows=4, window_rows=2, steps=6, warm_up=1)
-PLACE = Place(torch.device("cpu"), 1, False)
+PLACE = open_place(1, compiled=False)
 
 
 def prepared(folder: Path) -> Path:

@@ -39,7 +39,7 @@ SHAPE = export.ModelShape(hidden_size=32, intermediate_size=64, num_layers=3, nu
                           max_positions=300)
 STAGES = (recipe.Stage(context=16, rows=4, micro=2, steps=4, most_left_out=0.6),
           recipe.Stage(context=32, rows=2, micro=1, steps=3, most_left_out=0.2))
-PLACE = running.Place(torch.device("cpu"), 1, False)
+PLACE = running.open_place(1, compiled=False)
 torch.set_num_threads(1)
 
 
@@ -383,7 +383,7 @@ def test_loss_and_its_gradient_are_those_of_the_definition(monkeypatch: pytest.M
     torch.manual_seed(8)
     x, head = torch.randn(150, 16, requires_grad=True), torch.randn(40, 16, requires_grad=True)
     logs, words = torch.log_softmax(2 * torch.randn(150, 40), -1).topk(6, -1)
-    found = distillation.answer_loss(x, head, words, logs, 0.5)
+    found = distillation.answer_loss(x, head, words, logs, 0.5, torch.bfloat16)
     slopes = torch.autograd.grad(2 * found, (x, head))
     rest = (1 - logs.exp().sum(-1, keepdim=True)) / 40
     wanted = rest.expand(-1, 40).scatter_add(-1, words, logs.exp())
@@ -525,3 +525,11 @@ def test_student_learns_the_table(tmp_path: Path) -> None:
     with torch.no_grad():
         found = made(torch.from_numpy(first), torch.from_numpy(second)).numpy()
     assert ((found - table.reshape(144, 7)) ** 2).mean() < 0.1 * (table ** 2).mean()
+
+
+@pytest.mark.parametrize(("flags", "native"), [
+    ("fpu sse2 avx2 fma", False), ("avx512f avx512bw", False), ("avx512f avx512_bf16", True),
+    ("amx_bf16 amx_tile", True), ("fp asimd bf16 i8mm", True), ("", False)])
+def test_products_are_what_the_processor_multiplies(flags: str, native: bool) -> None:
+    """Bfloat16 by other instructions takes many times as long as float32."""
+    assert running.multiplies_bfloat16(flags) == native

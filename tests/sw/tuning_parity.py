@@ -13,7 +13,7 @@ import torch
 from gemmule.sw.training.networks.export import ModelShape
 from gemmule.sw.training.networks.low_rank import LowRank
 from gemmule.sw.training.networks.model import LanguageModel
-from gemmule.sw.training.running import open_place
+from gemmule.sw.training.running import autocast, open_place
 from gemmule.sw.training.stages import tuning_steps
 from gemmule.sw.training.stages.answers import Answers
 from gemmule.sw.training.stages.tuning_recipe import TuningRecipe
@@ -41,7 +41,7 @@ def test_streams_see_what_their_token_sees() -> None:
     """Neither later tokens, nor other tokens' streams, nor streams behind them."""
     tokens = torch.randint(0, 61, (2, 20), generator=torch.Generator().manual_seed(5))
     changed_later = torch.where(torch.arange(20) > 8, (tokens + 1) % 61, tokens)
-    with torch.autocast("cpu", torch.bfloat16):
+    with autocast(PLACE):
         whole = low_rank().hidden(tokens, behind=torch.tensor([[3, 8], [8, 9]]))[1]
         alone = low_rank().hidden(changed_later, behind=torch.tensor([[8], [8]]))[1]
         fewer = low_rank(2).hidden(tokens, behind=torch.tensor([[3, 8], [8, 9]]))[1]

@@ -99,7 +99,8 @@ def synth(
     try:
         tools.check("yosys", *([part.nextpnr] if place else []))
         record: dict[str, Any] = {
-            "configuration": device.model_dump(), "target": flow.target.part, "tools": tools.versions("yosys", part.nextpnr),
+            "configuration": device.model_dump(), "target": flow.target.part,
+            "tools": tools.versions("yosys", part.nextpnr),
             "memories": "black boxes" if black_box else "block RAM", "caveats": list(part.caveats)}
         if unit != "whole":
             record["alone"] = flow.alone(names if unit == "all" else [unit])

@@ -21,12 +21,13 @@ PART = 1024
 
 class _AnswerLoss(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, head: Tensor, words: Tensor, shares: Tensor, hard: float) -> Tensor:
+    def forward(ctx: Any, x: Tensor, head: Tensor, words: Tensor, shares: Tensor, hard: float,
+                products: torch.dtype) -> Tensor:
         """x [tokens, hidden], head [vocab, hidden], words and shares [tokens, kept] -> mean loss in nats."""
         wanted = shares.clone()
         wanted[:, 0] += hard
         rest = (1 - shares.sum(-1, keepdim=True)).clamp(min=0) / len(head)  # [tokens, 1]
-        low, flat = x.to(torch.bfloat16), head.to(torch.bfloat16)
+        low, flat = x.to(products), head.to(products)
         total, to_x, to_head = x.new_zeros(()), torch.empty_like(low), torch.zeros_like(head)
         for start in range(0, len(x), PART):
             at = slice(start, start + PART)
@@ -35,23 +36,23 @@ class _AnswerLoss(torch.autograd.Function):
             total -= (wanted[at] * logits.gather(-1, words[at])).sum() + (rest[at] * logits).sum()
             slope = logits.exp_().mul_(1 + hard).sub_(rest[at])
             slope.scatter_add_(-1, words[at], -wanted[at])
-            slope = slope.to(torch.bfloat16)
+            slope = slope.to(products)
             to_x[at] = slope @ flat
             to_head += slope.T @ low[at]
         ctx.save_for_backward(to_x, to_head)
         return total / len(x)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None, None]:
         to_x, to_head = ctx.saved_tensors
         scale = grads[0] / len(to_x)
-        return to_x.float() * scale, to_head * scale, None, None, None
+        return to_x.float() * scale, to_head * scale, None, None, None, None
 
 
-def answer_loss(x: Tensor, head: Tensor, words: Tensor, logs: Tensor, hard: float) -> Tensor:
+def answer_loss(x: Tensor, head: Tensor, words: Tensor, logs: Tensor, hard: float, products: torch.dtype) -> Tensor:
     """Mean loss in nats of rows behind the final norm  # x [tokens, hidden], head [vocab, hidden].
 
-    ``words`` and ``logs`` are a teacher's answers  # [tokens, kept].
+    ``words`` and ``logs`` are a teacher's answers  # [tokens, kept]; ``products``: what matrices are multiplied in.
     """
-    loss: Tensor = _AnswerLoss.apply(x, head, words, logs.float().exp(), hard)
+    loss: Tensor = _AnswerLoss.apply(x, head, words, logs.float().exp(), hard, products)
     return loss

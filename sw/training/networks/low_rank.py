@@ -43,7 +43,7 @@ class LowRank(nn.Module):
             at = f"model.layers.{layer}."
             for part, names in PARTS.items():
                 whole = torch.cat([torch.from_numpy(weights[f"{at}{name}.weight"]) for name in names])
-                given[f"{part}{layer}"] = whole.to(torch.bfloat16)
+                given[f"{part}{layer}"] = whole
                 narrow = torch.randn(rank, whole.shape[1]) / math.sqrt(whole.shape[1])
                 self.register_parameter(f"a_{part}{layer}", nn.Parameter(narrow))
                 self.register_parameter(f"b_{part}{layer}", nn.Parameter(torch.zeros(whole.shape[0], rank)))

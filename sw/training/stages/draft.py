@@ -75,7 +75,7 @@ def losses_of(draft: LanguageModel, parts: list[Answers], plan: DraftRecipe, pla
                 places = torch.from_numpy(followers(part.tokens, plan.least_match)).to(place.device)
                 looks = looks + guidance_loss(draft, states, places) / len(parts)
         x = draft.model.norm(states[-1][:, -part.words.shape[1]:]).flatten(0, 1)  # [answers, hidden]
-        total = total + len(x) * answer_loss(x, draft.model.embed_tokens.weight, words, logs, plan.hard)
+        total = total + len(x) * answer_loss(x, draft.model.embed_tokens.weight, words, logs, plan.hard, place.products)
         count += len(x)
     return total / count, looks
 

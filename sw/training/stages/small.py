@@ -26,6 +26,7 @@ from gemmule.sw.text.corpus import Corpus, load_corpus
 from gemmule.sw.training.data.tokenizer import draw_windows, save_tokenizer, token_stream, train_tokenizer
 from gemmule.sw.training.networks.export import SMALL_DRAFT, SMALL_TARGET, save_checkpoint, write_json
 from gemmule.sw.training.networks.model import LanguageModel, generate, predictor
+from gemmule.sw.training.running import Place, autocast, open_place
 from gemmule.sw.training.yardstick import agreement, bits_per_byte, distinct_share
 
 BATCH, CONTEXT = 16, 256
@@ -75,16 +76,17 @@ def make_optimizer(model: LanguageModel) -> torch.optim.Optimizer:
     return torch.optim.AdamW(groups, lr=PEAK_RATE, betas=(0.9, 0.98), fused=True)
 
 
-def text_loss(forward: Callable[[Tensor], Any], windows: Tensor) -> Tensor:
+def text_loss(forward: Callable[[Tensor], Any], windows: Tensor, place: Place) -> Tensor:
     """Mean next-token cross-entropy in nats."""
-    with torch.autocast("cpu", torch.bfloat16):
+    with autocast(place):
         logits = forward(windows[:, :-1])
     return functional.cross_entropy(logits.float().flatten(0, 1), windows[:, 1:].flatten())
 
 
-def distillation_loss(forward: Callable[[Tensor], Any], teacher: LanguageModel, windows: Tensor) -> Tensor:
+def distillation_loss(forward: Callable[[Tensor], Any], teacher: LanguageModel, windows: Tensor,
+                      place: Place) -> Tensor:
     """KL(target || draft) in nats, mean over tokens, temperature 1."""
-    with torch.autocast("cpu", torch.bfloat16):
+    with autocast(place):
         with torch.no_grad():
             wanted = teacher(windows[:, :-1])
         logits = forward(windows[:, :-1])
@@ -138,7 +140,7 @@ def export(run: Run, out: Path) -> None:
         save_checkpoint(out / name, model.shape, weights)
 
 
-def train_phase(run: Run, steps: int, stream: NDArray[np.int64], args: argparse.Namespace) -> None:
+def train_phase(run: Run, steps: int, stream: NDArray[np.int64], args: argparse.Namespace, place: Place) -> None:
     """Run the current phase to its end, with checkpoints and snapshots on the way."""
     student = run.models["target" if run.phase == "target" else "draft"]
     if args.compile:
@@ -155,11 +157,11 @@ def train_phase(run: Run, steps: int, stream: NDArray[np.int64], args: argparse.
     while run.step < steps:
         key = (args.seed, PHASES.index(run.phase), run.step)
         if pool is None:
-            loss = text_loss(forward, windows_of(stream, BATCH, key))
+            loss = text_loss(forward, windows_of(stream, BATCH, key), place)
         else:
             picks = np.random.default_rng((*key, 1)).integers(0, len(pool), BATCH // 2)
             windows = torch.cat((windows_of(stream, BATCH // 2, key), pool[torch.from_numpy(picks)]))
-            loss = distillation_loss(forward, run.models["target"], windows)
+            loss = distillation_loss(forward, run.models["target"], windows, place)
         for group in run.optimizer.param_groups:
             group["lr"] = learning_rate(run.step, steps, peak)
         loss.backward()
@@ -222,7 +224,7 @@ def main() -> None:
     """Run or resume the whole recipe."""
     args = parse_arguments()
     args.out.mkdir(parents=True, exist_ok=True)
-    torch.set_num_threads(args.threads)
+    place = open_place(args.threads)
     torch.manual_seed(args.seed)
     print(f"seed {args.seed} for weights, batches and sampling; torch {torch.__version__}")
     corpus, streams = prepare(args)
@@ -234,7 +236,7 @@ def main() -> None:
     for phase in PHASES[PHASES.index(run.phase) :]:
         if phase != run.phase:
             run.phase, run.step, run.optimizer = phase, 0, None
-        train_phase(run, steps[phase], streams["train"], args)
+        train_phase(run, steps[phase], streams["train"], args, place)
         save_run(run, args.out / "checkpoint.pt")
         export(run, args.out)
     metrics: dict[str, Any] = {

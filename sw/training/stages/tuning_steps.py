@@ -114,7 +114,7 @@ def step_loss(model: LowRank, plan: TuningRecipe, part: Answers, step: int, numb
 
     def nats(x: Tensor, words: Tensor, logs: Tensor) -> Tensor:
         return answer_loss(model.last_norm(x).flatten(0, -2), head, words.flatten(0, -2), logs.flatten(0, -2),
-                           plan.hard)
+                           plan.hard, place.products)
 
     with autocast(place):
         states, streams = model.hidden(tokens, left_out, behind)
