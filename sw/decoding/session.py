@@ -298,7 +298,8 @@ class Session:
             skipping=self._skipping, exit_heads=self.pair.exit_heads, streams=self.pair.streams,
             int4=self.int4 and self.int4.charging(ledger),
             curve=None if self.pruning or self.batch > 1 else self.curve,
-            trained={kind: replace(one, model=one.model.charging(ledger)) for kind, one in self.trained.items()}))
+            trained={kind: replace(one, model=one.model.charging(ledger), costs=self.curve.row_costs)
+                     for kind, one in self.trained.items()}))
         if adaptive and method != "ar":
             drafter = Adaptive(drafter, steps or self.steps(rule, ledger, kept=kept), lambda: cache.sequence,
                                pace if isinstance(pace, Paying) else None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -33,12 +34,14 @@ class TrainedModel:
         tokens: the target's token of each number that it answers with, int64.
         masks: its ids for positions behind the first.
         digest: of its numbers.
+        costs: of the target's passes, as of :class:`gemmule.sw.decoding.adaptive.worth.Worth`.
     """
 
     model: LoadedModel
     tokens: np.ndarray
     masks: tuple[int, ...]
     digest: str
+    costs: Callable[[int], Sequence[int]] | None = None
 
 
 def trained_model(request: Request, kind: str, name: str) -> TrainedModel:
@@ -68,7 +71,8 @@ class TrainedDrafter(Drafter):
 
         self.host = host or Host()
         self.drafter, self.most = drafter, most
-        self.cache, self.worth = drafter.model.kv(kept=kept), Worth(self.host.launch_cycles, self.host.step_cycles)
+        self.cache = drafter.model.kv(kept=kept)
+        self.worth = Worth(self.host.launch_cycles, self.host.step_cycles, drafter.costs)
         self.spent = 0
         """Cycles of the step's own passes."""
         self.pending = 0
@@ -80,6 +84,7 @@ class TrainedDrafter(Drafter):
         return self.drafter.model.program.graph.parameters
 
     def begin(self, ids: list[int], dropped: int = 0) -> Asking[None]:
+        self.worth.begin(len(ids))
         self.elsewhere = {}  # the target may have passed other rows since: what stands in their place costs no token
         if self.keeps and self.cache.kept and len(ids) > 1:
             yield from self.cache.begin(ids[1:])

@@ -15,7 +15,8 @@ import torch
 
 from gemmule.io.files import write_atomically
 
-__all__ = ["Log", "Place", "autocast", "load_state", "multiplies_bfloat16", "open_place", "save_state"]
+__all__ = ["Log", "Place", "autocast", "load_state", "multiplies_bfloat16", "open_place", "products_of",
+           "save_state"]
 
 
 @dataclass(frozen=True)
@@ -60,13 +61,17 @@ def multiplies_bfloat16(flags: str) -> bool:
     return not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(flags.split())
 
 
+def products_of(device: torch.device) -> torch.dtype:
+    """What a device multiplies fast: bfloat16, or float32 on a processor without instructions for the first."""
+    native = device.type == "cuda" or multiplies_bfloat16(_told("flags", "Features"))
+    return torch.bfloat16 if native else torch.float32
+
+
 def open_place(threads: int, compiled: bool | None = None) -> Place:
     """Choose the device and set torch's threads; ``compiled`` None: where there is a C++ compiler."""
     torch.set_num_threads(threads)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    native = device.type == "cuda" or multiplies_bfloat16(_told("flags", "Features"))
-    return Place(device, threads, bool(shutil.which("g++")) if compiled is None else compiled,
-                 torch.bfloat16 if native else torch.float32)
+    return Place(device, threads, bool(shutil.which("g++")) if compiled is None else compiled, products_of(device))
 
 
 def autocast(place: Place) -> torch.autocast:

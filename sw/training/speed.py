@@ -37,7 +37,7 @@ def measure_speed(recipe: Recipe, threads: int, seconds: float) -> list[dict[str
         stage = replace(next(one for one in plan.stages if one.context == context), most_left_out=0.0)
         torch.manual_seed(recipe.seed)
         model = LanguageModel(plan.shape).to(place.device)
-        optimizers = Optimizers(model, plan.matrix_rate, plan.vector_rate)
+        optimizers = Optimizers(model, plan.matrix_rate, plan.vector_rate, place.products)
         if place.compiled:
             model.compile()
 

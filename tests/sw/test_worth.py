@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gemmule.sw.decoding.adaptive.worth import UNSEEN, Worth, falling
+from gemmule.sw.decoding.adaptive.worth import CONTEXTS, UNSEEN, Worth, falling
 from gemmule.sw.decoding.candidates.branches import Branches, grow
 
 
@@ -21,6 +21,22 @@ def test_costs_lie_on_lines_between_those_seen() -> None:
     worth.take(6, 98)  # the last one of each counts
     worth.take(6, 110)
     assert worth.cost(6) == 120
+
+
+def test_costs_that_are_known_beforehand() -> None:
+    """By the context's length, in whole steps; what is seen then counts."""
+    asked = []
+
+    def costs(tokens: int) -> list[int]:
+        asked.append(tokens)
+        return [100 + tokens, 101 + tokens, 150 + tokens]
+
+    worth = Worth(10, 0, costs)
+    worth.begin(CONTEXTS + 3)
+    assert (asked, [worth.cost(rows) for rows in (1, 2, 3)]) == ([CONTEXTS], [164, 165, 214])
+    assert worth.count([0.5, 0.02], 0) == 1
+    worth.take(3, 156)
+    assert worth.count([0.5, 0.02], 0) == 2
 
 
 def test_the_number_with_the_most_tokens_a_cycle() -> None:

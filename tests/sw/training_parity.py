@@ -27,6 +27,7 @@ from gemmule.sw.training.networks import (
     guidance,
     heads,
     model,
+    muon,
     optimizers,
     student,
 )
@@ -229,7 +230,7 @@ def test_a_step_learns(small: recipe.Recipe) -> None:
     plan = small.target
     torch.manual_seed(6)
     network = model.LanguageModel(plan.shape)
-    optimizers = target.Optimizers(network, 0.02, 3e-3)
+    optimizers = target.Optimizers(network, 0.02, 3e-3, PLACE.products)
     windows = torch.randint(2, 64, (4, 17))
     losses = []
     for step in range(60):
@@ -414,11 +415,30 @@ def test_guidance_is_how_far_heads_look_elsewhere() -> None:
     assert torch.allclose(found, (torch.stack(before).mean() + behind) / 2, rtol=1e-4)
 
 
+@pytest.mark.parametrize("shape", [(24, 24), (8, 40), (40, 8)])
+def test_muon_is_that_of_torch(shape: tuple[int, int]) -> None:
+    """In bfloat16 bit for bit; in float32 up to its rounding. Three steps, the last after another rate."""
+    torch.manual_seed(17)
+    start, found = torch.randn(shape), []
+    for products in (None, torch.bfloat16, torch.float32):
+        weight = torch.nn.Parameter(start.clone())
+        kind: torch.optim.Optimizer = torch.optim.Muon([weight], lr=0.05, weight_decay=0.01, momentum=0.95) \
+            if products is None else muon.Muon([weight], lr=0.05, weight_decay=0.01, momentum=0.95, products=products)
+        for step in range(3):
+            weight.grad = torch.randn(shape, generator=torch.Generator().manual_seed(step))
+            kind.param_groups[0]["lr"] = 0.05 / (1 + step // 2)
+            kind.step()
+        found.append(weight.detach())
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[0], found[2])
+    assert (found[0] - found[2]).norm() < 0.03 * (found[0] - start).norm()
+
+
 def test_guided_heads_look_where_they_are_told() -> None:
     """Texts of random tokens said twice, on which nothing else can be learnt."""
     torch.manual_seed(14)
     network = model.LanguageModel(replace(SHAPE, num_layers=2, rope_theta=1e6))
-    learning, random, losses = optimizers.Optimizers(network, 0.02, 4e-3), np.random.default_rng(15), []
+    learning, random, losses = optimizers.Optimizers(network, 0.02, 4e-3, PLACE.products), np.random.default_rng(15), []
     for _ in range(150):
         tokens = np.tile(random.integers(2, 64, (8, 20)), (1, 2))
         places = torch.from_numpy(followers.followers(tokens.astype(np.uint16), 2))

@@ -1,4 +1,4 @@
-"""How many candidates of a step are worth their rows: tokens that are expected for each cycle, at costs as seen. Light.
+"""How many candidates of a step are worth their rows: tokens that are expected for each cycle. Light.
 
 As many rows as the mesh takes in the time of a load cost next to nothing; more cost a few hundredths of a pass each. So
 a step proposes few candidates where none is likely, and as many as a pass takes where a long path is.
@@ -10,10 +10,13 @@ from collections.abc import Callable, Sequence
 
 from gemmule.sw.decoding.candidates.branches import Branches
 
-__all__ = ["UNSEEN", "Worth", "falling"]
+__all__ = ["CONTEXTS", "UNSEEN", "Worth", "falling"]
+
+CONTEXTS = 64
+"""Tokens of a context, by which passes' costs are told apart."""
 
 UNSEEN = 0.03
-"""What a row more than any pass so far had is taken to cost, of a pass."""
+"""What a row more than any pass so far had is taken to cost, of a pass, where costs are not known beforehand."""
 
 
 def falling(found: Branches) -> list[float]:
@@ -24,10 +27,17 @@ def falling(found: Branches) -> list[float]:
 class Worth:
     """Costs of the target's passes by rows, the last one of each, and what follows from them."""
 
-    def __init__(self, launch: int, step: int) -> None:
-        """Cycles of the host for a launch and a step."""
-        self.launch, self.step = launch, step
+    def __init__(self, launch: int, step: int, costs: Callable[[int], Sequence[int]] | None = None) -> None:
+        """``launch``, ``step``: cycles of the host; ``costs``: cycles of passes over 1, 2, 3, .. rows, their launches
+        included, behind so many tokens; None: what a pass costs is known when it has been.
+        """
+        self.launch, self.step, self.costs = launch, step, costs
         self.seen: dict[int, int] = {}
+
+    def begin(self, tokens: int) -> None:
+        """A text of so many tokens."""
+        if self.costs:
+            self.seen = dict(enumerate(self.costs(tokens // CONTEXTS * CONTEXTS), 1))
 
     def take(self, rows: int, cycles: int) -> None:
         """A pass over so many rows took so many cycles of the device."""

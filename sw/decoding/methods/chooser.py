@@ -20,7 +20,6 @@ stood before, else of the table.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -49,8 +48,6 @@ BESIDE = 0.3
 """How much the answers behind rejected candidates are worth, compared with those of the table."""
 COMMON = 0.1
 """The same of a token's share of the text."""
-CONTEXTS = 64
-"""Tokens of a context, by which passes' costs are told apart."""
 WIDEST = 16
 """Candidates behind one that are looked at."""
 Runs = tuple[tuple[int, Node], ...]
@@ -65,15 +62,14 @@ class Chooser(Recycling):
     """Drafts from texts where they match, from a datastore and from the table."""
 
     def __init__(self, most: int, texts: Texts, table: Table, *, prompts: bool = True, least_match: int = 2,
-                 both: bool = True, stored: Stored | None = None, worth: Worth | None = None,
-                 costs: Callable[[int], list[int]] | None = None) -> None:
+                 both: bool = True, stored: Stored | None = None, worth: Worth | None = None) -> None:
         """``most``, ``table``, ``prompts``: as of :class:`Recycling`; ``both``: one tree has the candidates of all;
         ``least_match``: tokens of a run that decides, else; ``stored``: other texts; ``worth``: tells how many
-        candidates are worth their rows, None: all; ``costs``: gives it cycles of passes by rows behind so many tokens.
+        candidates are worth their rows, None: all.
         """
         super().__init__(most, table, prompts=prompts)
         self.texts, self.least_match, self.both = texts, least_match, both
-        self.stored, self.worth, self.costs = stored, worth, costs
+        self.stored, self.worth = stored, worth
         self.beside: dict[int, float] = {}
         """Of the last token's place: chances of what follows it, by the answers behind rejected candidates."""
         self.common: dict[int, float] = {}
@@ -82,8 +78,8 @@ class Chooser(Recycling):
     def begin(self, ids: list[int], dropped: int = 0) -> None:
         self.texts.begin(ids)
         self.beside = {}
-        if self.worth and self.costs:
-            self.worth.seen = dict(enumerate(self.costs(len(ids) // CONTEXTS * CONTEXTS), 1))
+        if self.worth:
+            self.worth.begin(len(ids))
 
     def propose(self, ids: list[int], budget: int) -> Tree:
         runs: Runs = tuple(reversed(self.texts.places(ids)))
@@ -169,8 +165,8 @@ def _make(request: Request) -> Chooser:
         stored = Stored(request.datastore(corpus))
     return Chooser(request.lengths.most(), texts_of(request), table_of(request),
                    prompts=options["recycling_prompts"] == "on", least_match=options["chooser_min_match"],
-                   both=both, stored=stored, worth=Worth(request.host.launch_cycles, request.host.step_cycles)
-                   if both and request.curve else None, costs=request.curve.row_costs if request.curve else None)
+                   both=both, stored=stored, worth=Worth(request.host.launch_cycles, request.host.step_cycles,
+                                                   request.curve.row_costs) if both and request.curve else None)
 
 
 OWN_DEFAULTS: dict[str, float | str] = {"recycling_prompts": "off", "recycling_top": 1}

@@ -19,6 +19,7 @@ from gemmule.sw.training.drafters.start import Start
 from gemmule.sw.training.drafters.target import Target
 from gemmule.sw.training.drafters.writing import Pool
 from gemmule.sw.training.networks.optimizers import Optimizers
+from gemmule.sw.training.running import products_of
 
 __all__ = ["Trainer", "fingerprint"]
 
@@ -109,7 +110,8 @@ class Trainer:
             torch.manual_seed(recipe.seed + number)
             drafter = build(kind, target.shape, recipe.network, target.embedding, self.vocabulary)
             self.drafters[kind] = drafter
-            self.optimizers[kind] = Optimizers(drafter, recipe.matrix_rate, recipe.vector_rate)
+            self.optimizers[kind] = Optimizers(drafter, recipe.matrix_rate, recipe.vector_rate,
+                                               products_of(target.device))
         self.step = self.tokens = 0
         self.share = 0.0
         """Of the run that is done."""

@@ -11,18 +11,21 @@ from typing import Any
 import torch
 from torch import nn
 
+from gemmule.sw.training.networks.muon import Muon
+
 __all__ = ["Optimizers"]
 
 
 class Optimizers:
     """Both, with one share of their peak rates a step, and one checkpoint."""
 
-    def __init__(self, model: nn.Module, matrix_rate: float, vector_rate: float) -> None:
+    def __init__(self, model: nn.Module, matrix_rate: float, vector_rate: float, products: torch.dtype) -> None:
+        """``products``: what Muon multiplies matrices in."""
         named = list(model.named_parameters())
         matrices = [weight for name, weight in named if weight.dim() == 2 and "embed" not in name]
         others = [weight for name, weight in named if weight.dim() == 1 or "embed" in name]
         self.parts: list[torch.optim.Optimizer] = [
-            torch.optim.Muon(matrices, lr=matrix_rate, weight_decay=0.01, momentum=0.95),
+            Muon(matrices, lr=matrix_rate, weight_decay=0.01, momentum=0.95, products=products),
             torch.optim.AdamW(others, lr=vector_rate, betas=(0.9, 0.98), weight_decay=0.0)]
         self.peaks = (matrix_rate, vector_rate)
 

@@ -122,7 +122,7 @@ def teach_copying(recipe: Recipe, out: Path, place: Place, weights: Weights | No
     model = LanguageModel(shape)
     model.load_state_dict({name: torch.from_numpy(weight) for name, weight in weights.items()})
     model.to(place.device)
-    optimizers = Optimizers(model, plan.matrix_rate, plan.vector_rate)
+    optimizers = Optimizers(model, plan.matrix_rate, plan.vector_rate, place.products)
     log, step, mean = Log(out / "log.jsonl", NAME), 0, dict[str, Tensor]()
     if done := load_state(out / "copying.pt", mark):
         model.load_state_dict(done["model"])

@@ -105,7 +105,7 @@ def train_drafts(recipe: Recipe, out: Path, place: Place, weights: Weights | Non
             check_weights(candidate, start)
             drafts[name].load_state_dict({part: torch.from_numpy(weight) for part, weight in start.items()})
         drafts[name].to(place.device)
-        optimizers[name] = Optimizers(drafts[name], plan.matrix_rate, plan.vector_rate)
+        optimizers[name] = Optimizers(drafts[name], plan.matrix_rate, plan.vector_rate, place.products)
     log, step, since = Log(out / "log.jsonl", NAME), 0, 0
     if state := load_state(out / "drafts.pt", mark):
         for name in drafts:

@@ -275,7 +275,7 @@ def train_heads(plan: HeadsRecipe, seed: int, out: Path, target: LanguageModel, 
     for kind, (count, inner) in plan.kinds.items():
         torch.manual_seed(seed)
         made[kind] = build_heads(kind, target.shape.hidden_size, count, inner).to(place.device)
-        optimizers[kind] = Optimizers(made[kind], plan.matrix_rate, plan.vector_rate)
+        optimizers[kind] = Optimizers(made[kind], plan.matrix_rate, plan.vector_rate, place.products)
     log, step = Log(out / "log.jsonl", NAME, seconds=0.0), 0
     if state := load_state(out / f"{NAME}.pt", mark):
         for kind in made:

@@ -98,7 +98,7 @@ def train_target(recipe: Recipe, out: Path, place: Place, most_steps: int | None
     mark = fingerprint(plan, recipe.seed)
     torch.manual_seed(recipe.seed)
     model = LanguageModel(plan.shape).to(place.device)
-    optimizers = Optimizers(model, plan.matrix_rate, plan.vector_rate)
+    optimizers = Optimizers(model, plan.matrix_rate, plan.vector_rate, place.products)
     log, step, tokens = Log(out / "log.jsonl", NAME), 0, 0
     if state := load_state(out / "target.pt", mark):
         model.load_state_dict(state["model"])
