@@ -40,7 +40,7 @@ def flip_flops_of(config: Config, folder: Path, tools: Tools) -> int:
     with without_collection():
         text = rtlil.convert(UNITS[TOP](config, Timing.of(config)), name=TOP, emit_src=False)
     (folder / "design.il").write_text(text)
-    (folder / "collect.ys").write_text(collect_script(text, TOP))
+    (folder / "collect.ys").write_text(collect_script(text, TOP, config.dim))
     tools.run("yosys", ["-q", "-l", "collect.log", "collect.ys"], folder, "collect.log", lambda step: None)
     modules: dict[str, tuple[int, Counter[str]]] = {}
     for name, body in _MODULE.findall((folder / "collected.il").read_text()):

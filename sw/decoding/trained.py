@@ -83,6 +83,9 @@ class TrainedDrafter(Drafter):
     def drafting(self, count: int) -> int:
         return self.drafter.model.program.graph.parameters
 
+    def prompt_weights(self) -> int:
+        return self.drafting(1) if self.keeps else 0
+
     def begin(self, ids: list[int], dropped: int = 0) -> Asking[None]:
         self.worth.begin(len(ids))
         self.elsewhere = {}  # the target may have passed other rows since: what stands in their place costs no token

@@ -164,6 +164,10 @@ class Drafter(ABC):
         """Weights that the passes read, about, by which it drafts so many tokens; 0: it runs none."""
         return 0
 
+    def prompt_weights(self) -> int:
+        """Weights that its passes over a prompt read, about, before it drafts; 0: it passes none."""
+        return self.drafting(1)
+
     def extra_rows(self) -> int:
         """Extra rows that a step's tree has at most."""
         return 0

@@ -279,7 +279,7 @@ class Steps:
         first = [text for text in self._came if text.first]
         sharing = [text for text in first if text.entry and text.entry.shared]
         for texts in (sharing, *([text] for text in first if text not in sharing)):
-            weights = max((text.inner.drafting(1) for text in texts), default=0)
+            weights = max((text.inner.prompt_weights() for text in texts), default=0)
             needed = (self.overhead if texts is sharing else 1.0) * weights / self.parameters * passed(
                 [text.entry for text in texts if text.entry])
             if needed < spare - taken:

@@ -64,6 +64,9 @@ class SelfDraft(Paced):
         graph = self.model.program.graph
         return count * graph.parameters * (sum(number for _, number in self.layers) or graph.layers) // graph.layers
 
+    def prompt_weights(self) -> int:
+        return 0  # it goes on in the target's cache
+
     def begin(self, ids: list[int], dropped: int = 0) -> None:
         self._dropped = dropped
 

@@ -138,6 +138,9 @@ class MultiDraft(Drafter):
     def drafting(self, count: int) -> int:
         return max(part.drafter.drafting(count) for part in self.parts)
 
+    def prompt_weights(self) -> int:
+        return max(part.drafter.prompt_weights() for part in self.parts)
+
     def trimmed(self, tree: Tree) -> None:
         self.tree = tree
 

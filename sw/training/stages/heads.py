@@ -47,7 +47,7 @@ from gemmule.sw.training.running import Log, Place, autocast, load_state, open_p
 __all__ = ["HeadsRecipe", "path_shares", "train_heads"]
 
 NAME = "heads"
-SAVE_SECONDS, PRINT_STEPS, JUDGE_STEPS = 60.0, 10, 50
+SAVE_SECONDS, PRINT_STEPS, JUDGE_STEPS = 60.0, 50, 500
 TOP, PATHS = 8, 24
 """Ranks and paths that are told of."""
 
@@ -75,7 +75,7 @@ class HeadsRecipe:
     prompt: int = 48
     length: int = 128
     chunk: int = 512
-    chunks: int = 2
+    chunks: int = 12
     drawn_every: int = 4
     temperature: float = 0.7
     judged: int = 128
@@ -83,13 +83,13 @@ class HeadsRecipe:
     rows: int = 14
     window_rows: int = 2
     stride: int = 2
-    steps: int = 240
+    steps: int = 5000
     warm_up: int = 5
     decay: float = 0.6
     fading: float = 0.8
     hard: float = 1.0
-    matrix_rate: float = 0.05
-    vector_rate: float = 0.01
+    matrix_rate: float = 0.03
+    vector_rate: float = 0.006
 
     def texts_mark(self, seed: int, mark: str) -> str:
         """Of what texts depend on beside the target, whose weights' digest ends ``mark``; more chunks change none."""
