@@ -103,6 +103,8 @@ def _main(arguments: list[str]) -> int:
             if handler == signal.SIG_DFL:  # nohup ignores SIGHUP: so do we
                 signal.signal(number, _terminate)
         sys.unraisablehook = lambda lost: _redeliver(lost, hook)
+        if arguments[:1] == ["import"]:
+            _steady(arguments)
         sys.stdout, sys.stderr = watched, _Watched(stderr)  # type: ignore[assignment]
         return _guarded(arguments, watched)
     finally:
@@ -111,6 +113,14 @@ def _main(arguments: list[str]) -> int:
             signal.signal(number, handler)
         for stream in (sys.stdout, sys.stderr):
             _settle(stream)
+
+
+def _steady(arguments: list[str]) -> None:
+    """Begin again as a process whose arithmetic does not depend on the machine, where that makes a difference."""
+    from gemmule.io.steady import environment, is_steady
+
+    if not is_steady() and not {"-h", "--help"}.intersection(arguments):
+        os.execve(sys.executable, [sys.executable, "-P", "-m", "gemmule", *arguments], environment())
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:

@@ -19,6 +19,7 @@ class HeadsDrafter(TrainedDrafter):
     """
 
     keeps = False
+    foreseeing = True
 
     def __init__(self, drafter: TrainedModel, most: int, *, first: int = 0, kept: bool = True,
                  host: Host | None = None) -> None:

@@ -14,6 +14,7 @@ from gemmule.io.cache import cache_folder, cache_root, writing
 from gemmule.io.files import write_atomically
 from gemmule.io.locks import exclusive
 from gemmule.io.progress import say
+from gemmule.io.steady import steadily
 from gemmule.sw.limits import BITS
 from gemmule.sw.models.published import PUBLISHED, published_digest, published_file
 
@@ -25,7 +26,7 @@ LOCK = ".lock"
 """Ends the name of the lock of a file that is being made."""
 SOURCES = ("numerics/*.py", "compiler/ir/*.py", "compiler/importers/**/*.py", "compiler/quantize/*.py",
            "compiler/files/model_file.py", "sw/models/importing.py", "sw/models/import_texts.py",
-           "sw/models/sources.py", "sw/models/gguf_tokenizer.py")
+           "sw/models/sources.py", "sw/models/gguf_tokenizer.py", "io/steady.py")
 """What decides the numbers in a file, below the package."""
 
 
@@ -50,7 +51,7 @@ def quantised(name: str, weights: str | None = None) -> tuple[Path, ModelFile]:
             with writing():
                 alone.enter_context(exclusive(path.with_name(path.name + LOCK), path.name))
             if (found := read_cached(path)) is None:  # else another process has just made it
-                _make(source, name, bits, path)
+                steadily(_make, source, name, bits, path)
                 found = load_model(path)
     return path, found
 

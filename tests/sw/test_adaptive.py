@@ -159,6 +159,24 @@ def test_a_costly_drafter_is_asked_as_far_as_it_pays() -> None:
         assert ledger.cycles <= most(expected)
 
 
+class InPlace(Told):
+    """It drafts behind the rows that the target has cached."""
+
+    def prompt_weights(self) -> int:
+        return 0
+
+
+@pytest.mark.parametrize(("kind", "asks"), [(Told, False), (InPlace, True)])
+def test_a_drafter_in_the_targets_cache_passes_no_prompt(kind: type[Told], asks: bool) -> None:
+    """A quarter of the target's weights: what passes of a long prompt would cost keeps the other one from drafting."""
+    prompt, ledger = (PROMPTS[0] * 30)[:30], Ledger(CONFIG)
+    expected = plain(tuple(prompt), 12, "greedy", "stop")
+    inner = kind(expected.tokens, len(prompt), right=True, weights=model().program.graph.parameters // 4)
+    run = Conversation(model().charging(ledger), adapted(inner, model(), ledger), ledger).turn(prompt, 12)
+    assert run.tokens == expected.tokens
+    assert bool(inner.asked) == asks
+
+
 def test_the_limit_is_what_keeps_a_text_from_losing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, a drafter that is taken to be right loses more: what the tests above check can fail."""
     monkeypatch.setattr(account, "LIMIT", 1.0)

@@ -18,6 +18,7 @@ from gemmule.io.cache import cache_folder, cache_root, writing
 from gemmule.io.files import write_atomically
 from gemmule.io.locks import exclusive
 from gemmule.io.progress import say
+from gemmule.io.steady import steadily
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import MODELS, MODELS_FOLDER, TRAINED_FOR
 from gemmule.sw.models.bundled_models import encode
@@ -97,7 +98,7 @@ def trained_drafter(name: str, kind: str, target: ModelFile) -> DrafterFile:
                 alone.enter_context(exclusive(kept.with_name(kept.name + LOCK), kept.name))
             if (found := read_cached(kept)) is None:  # else another process has just made it
                 say(f"the {called} of {name} is made once, which takes a minute, and kept: {kept}")
-                content = _made(name, trained, target)
+                content = steadily(_made, name, trained, target)
                 with writing():
                     write_atomically(kept, content)
                 found = load_model(kept)
