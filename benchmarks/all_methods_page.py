@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from gemmule.sw.reports.markdown import fill_page, table
+from gemmule.sw.reports.markdown import fill_page, table, wrapped
 
 __all__ = ["PARTS", "every_method"]
 
@@ -20,9 +20,14 @@ def every_method(name: str) -> str:
     """Of a result of ``gemmule bench --method all``: a row a method and a way to begin, those that gain most first."""
     rows = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))["rows"]
     every = sorted((row for row in rows if row["category"] == "all"), key=lambda row: -row["speedup_over_ar"])
-    texts = sum(row["prompts"] for row in every)
-    equal = sum(row["equal_to_ar"] for row in every)
-    return (f"{equal:,} of {texts:,} texts equal those of `ar` ([result](results/{name}.json)).\n\n"
+    exact, lossy = ([row for row in every if row.get("lossless", True) is kind] for kind in (True, False))
+    told = (f"{sum(row['equal_to_ar'] for row in exact):,} of {sum(row['prompts'] for row in exact):,} texts equal "
+            f"those of `ar`")
+    if lossy:
+        names = ", ".join(f"`{row['method']}`" for row in lossy)
+        told += (f"; of {names}, which are lossy, {sum(row['policy_equal'] for row in lossy)} of "
+                 f"{sum(row['prompts'] for row in lossy)} are what their policy says")
+    return (wrapped(f"{told} ([result](results/{name}.json)).").strip() + "\n\n"
             + table(HEADS, [_row(row, [one for one in rows if one["category"] != "all" and _way(one) == _way(row)])
                             for row in every]))
 
