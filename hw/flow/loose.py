@@ -260,10 +260,11 @@ class Search:
         return self.ask(question.text(*every)) if self.left >= 0 else None
 
     def drop(self, question: _Question, found: Mapping[str, list[bool]]) -> None:
-        """Without the conditions that a counterexample breaks."""
-        for (bit, condition), other in zip(question.broken, found["broken"], strict=False):
-            if other and condition in self.loose[bit]:
-                self.loose[bit].remove(condition)
+        """Without the conditions that a counterexample breaks; what one bit of a register breaks all others lose."""
+        lost = {(self.netlist.driver[bit], condition) for (bit, condition), other in zip(
+            question.broken, found["broken"], strict=False) if other}
+        for bit, of in self.loose.items():
+            self.loose[bit] = [one for one in of if (self.netlist.driver[bit], one) not in lost]
 
     def thin(self) -> None:
         """Many conditions are dropped at once, all of those that can be broken together."""

@@ -50,6 +50,10 @@ NOTHING = Command.make(Unit.MATRIX)
 """Of length zero: it only counts."""
 OBSERVED = 1, 2
 """Length registers: whose value is seen, and what shows a displacement."""
+TURNS = (1 << 9) - 1
+"""Turns of a body that is fetched for each of them."""
+LONG = 12
+"""Bits of the longest body that comes twice."""
 FAR = 14
 """Bits of the place of a fault."""
 
@@ -154,6 +158,20 @@ def nested(config: Config) -> Iterator[Command]:
             yield from [NOTHING] * (inner + MAX_DEPTH - 1)
 
 
+def often(config: Config) -> list[Command]:
+    """A body longer than fetch's queue, so that it is fetched for every turn, comes as often as nine bits count, and
+    again as the innermost of four; longer ones by bits of their length come twice. A fault behind them."""
+    inner = config.fetch_queue + 1
+    commands = [repeat(inner, TURNS), *[NOTHING] * inner]
+    for depth in range(MAX_DEPTH):
+        around = MAX_DEPTH - 1 - depth
+        commands.append(repeat(inner + 2 * around, TURNS // 4 if around == 0 else 1 + around % 2))
+    commands += [NOTHING] * (inner + MAX_DEPTH - 1)
+    for bit in range(6, LONG):
+        commands += [repeat(1 << bit, 2), *[NOTHING] * (1 << bit)]
+    return [*commands, Command.make(Unit.LOAD, op=31)]
+
+
 def far() -> list[Command]:
     """Two turns of a body of which all but the end is dropped, and a fault behind it: its place is all ones."""
     body = (1 << FAR) - 2
@@ -187,6 +205,6 @@ def body_checks(setup: Setup, seed: int) -> list[Check]:
     stalled = [setup.record(launch) for launch in _stalled(setup.config, seed)]
     return [
         exact("turns", list(turns())), exact("values", list(values(setup.config, seed))), exact("far", far()),
-        exact("nested", list(nested(setup.config))),
+        exact("nested", list(nested(setup.config))), exact("often", often(setup.config)),
         *(Check(f"bodies in stalls, {chance} in 256", stalls(chance)) for chance in (30, 200)),
     ]
