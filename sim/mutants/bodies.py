@@ -50,8 +50,9 @@ NOTHING = Command.make(Unit.MATRIX)
 """Of length zero: it only counts."""
 OBSERVED = 1, 2
 """Length registers: whose value is seen, and what shows a displacement."""
-TURNS = (1 << 9) - 1
-"""Turns of a body that is fetched for each of them."""
+TURNS = (1 << 9) - 2
+"""Turns of a body that is fetched for each of them: even, so that a bit that is wrong beside another one is wrong an
+odd number of times."""
 LONG = 12
 """Bits of the longest body that comes twice."""
 FAR = 14
@@ -165,7 +166,7 @@ def often(config: Config) -> list[Command]:
     commands = [repeat(inner, TURNS), *[NOTHING] * inner]
     for depth in range(MAX_DEPTH):
         around = MAX_DEPTH - 1 - depth
-        commands.append(repeat(inner + 2 * around, TURNS // 4 if around == 0 else 1 + around % 2))
+        commands.append(repeat(inner + 2 * around, TURNS // 4 - 1 if around == 0 else 1 + around % 2))
     commands += [NOTHING] * (inner + MAX_DEPTH - 1)
     for bit in range(6, LONG):
         commands += [repeat(1 << bit, 2), *[NOTHING] * (1 << bit)]
