@@ -31,13 +31,16 @@ def counterexample(folder: Path, text: str, shown: Sequence[str], tools: Tools,
                    progress: Progress) -> dict[str, list[bool]] | None:
     """What these outputs, from their lowest bit on, are where output ``wrong`` rises; empty: it never does.
 
-    None if that takes too long.
+    None if that takes too long, or Yosys fails.
     """
     (folder / "miter.json").write_text(text)
     (folder / "sat.ys").write_text(
         f"read_json miter.json\nopt_expr\nopt_merge -share_all\nopt_clean\n"
         f"sat -timeout {SECONDS} -prove wrong 0 {' '.join(f'-show {name}' for name in shown)} miter\n")
-    tools.run("yosys", ["-q", "-l", "sat.log", "sat.ys"], folder, "sat.log", progress)
+    try:
+        tools.run("yosys", ["-q", "-l", "sat.log", "sat.ys"], folder, "sat.log", progress)
+    except SynthError:
+        return None
     log = (folder / "sat.log").read_text()
     if re.search(r"no model found: SUCCESS", log):
         return {}

@@ -11,6 +11,7 @@ __all__ = ["INVARIANTS", "WORDS"]
 
 _RESOLVE, _QUEUE, _COMMANDS = "core.dispatch.resolve", "core.dispatch.store_queue", "core.dispatch.store_commands"
 _START, _STARTED = "core.store__start", "core.store__command"
+_EXECUTE = f"{_RESOLVE}.execute"
 _WALKER = "core.units.store.reader.walker.flags"
 _DONE = f"{_RESOLVE}.done"
 WORDS = (f"{_COMMANDS}.memory", f"{_DONE}.behind.memory")
@@ -79,10 +80,23 @@ def _queued(view: View) -> Bit:
                  then=_legal_store(view, view[f"{_COMMANDS}.memory[{i}]"][IN_QUEUE:])) for i in range(4)))
 
 
+def _dropping(view: View) -> Bit:
+    return view.if_(view["core.fetch.dropping"][0], view[f"{_EXECUTE}.control"][0],
+                    then=view.equal(view[f"{_EXECUTE}.age"], 4))
+
+
+def _allowed(view: View) -> Bit:
+    """Of the age at which a REPEAT acts, which it does if it has not been refused."""
+    return view.if_(view[f"{_EXECUTE}.at_3"][0], view[f"{_EXECUTE}.is_repeat"][0],
+                    *map(view.no, view[f"{_EXECUTE}.refusal"]), then=view.no(view["core.fetch.rest"][-1]))
+
+
 INVARIANTS = (
     Invariant("one divider", "with one divider its number is always 0",
               lambda view: view.no(view["core.units.vector.stats.divide.turn"][0]),
               (("core.units.vector.stats.divide.turn", 0),)),
+    Invariant("nothing comes while a body is dropped", "the REPEAT that drops it has acted", _dropping),
+    Invariant("a REPEAT that acts", "a body longer than what is left has been refused", _allowed),
     *(_known(stage) for stage in (3, 4, 5)),
     Invariant("store without a fault", "a command that is not known has a fault in the last stage", _last),
     Invariant("store without a fault behind it", "nor has the command behind the last stage", _behind),

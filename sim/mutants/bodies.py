@@ -173,6 +173,21 @@ def often(config: Config) -> list[Command]:
     return [*commands, Command.make(Unit.LOAD, op=31)]
 
 
+def brinks() -> Iterator[list[Command]]:
+    """Bodies as far before the end of what is around them as one bit of a number says, which they may be; then those
+    that may not begin: too long by one, ending with the one around, the fifth, at the end of another, of no length."""
+    end = [NOTHING] * 4
+    yield [command for bit in range(LONG) for command in (
+        repeat(3 + (1 << bit), 1), repeat(2, 1), *[NOTHING] * (2 + (1 << bit)))]
+    yield [*end, repeat(4, 1), *end]
+    yield [*end, repeat(5, 1), *end]
+    yield [repeat(3, 1), repeat(2, 1), *end]
+    yield [repeat(3, 1), repeat(3, 1), *end]
+    yield [*(repeat(2 * MAX_DEPTH - 2 * depth, 1) for depth in range(MAX_DEPTH)), repeat(1, 1), *end * MAX_DEPTH]
+    yield [repeat(2, 1), NOTHING, repeat(1, 1), *end]
+    yield [*end, repeat(0, 1), *end]
+
+
 def far() -> list[Command]:
     """Two turns of a body of which all but the end is dropped, and a fault behind it: its place is all ones."""
     body = (1 << FAR) - 2
@@ -203,9 +218,12 @@ def body_checks(setup: Setup, seed: int) -> list[Check]:
         return lambda rtl: next(filter(None, (
             setup.clean.exact(rtl) or program.moved(rtl, chance) for program in stalled)), "") or setup.recovered(rtl)
 
+    brink = [setup.record(launch_of("brinks", commands, size=1 << 18)) for commands in brinks()]
     stalled = [setup.record(launch) for launch in _stalled(setup.config, seed)]
     return [
         exact("turns", list(turns())), exact("values", list(values(setup.config, seed))), exact("far", far()),
         exact("nested", list(nested(setup.config))), exact("often", often(setup.config)),
+        Check("brinks", lambda rtl: next(filter(None, (program.exact(rtl) for program in brink)), "")
+              or setup.recovered(rtl)),
         *(Check(f"bodies in stalls, {chance} in 256", stalls(chance)) for chance in (30, 200)),
     ]

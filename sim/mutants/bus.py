@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from gemmule.csr import FAULT_SHIFT, Control, Csr, Status
-from gemmule.isa import COMMAND_BYTES, Command, MoveFlag, Unit, decode
+from gemmule.isa import COMMAND_BYTES, Command, MoveFlag, Unit, decode, encode_program
 from gemmule.resolve import FAULTS
 from gemmule.sim.mutants.recorded import MARGIN, SLOW, Check
 from gemmule.sim.mutants.setup import Setup, first_of, launch_of, wanted
@@ -96,6 +96,26 @@ def addresses(setup: Setup, rtl: RtlDevice) -> str:
     return setup.recovered(rtl)
 
 
+def programs(setup: Setup, rtl: RtlDevice) -> str:
+    """A program at an address of one high bit is fetched from there: it ends where it should, or with an error where no
+    memory is."""
+    commands = [*[Command.make(Unit.LOAD)] * 3, Command.make(Unit.LOAD, op=31)]
+    for bit in range(LOW, setup.config.address_bits):
+        at = 1 << bit
+        there = at < rtl.dram_bytes
+        if there:
+            rtl.load_program(encode_program(commands), at)
+        expected = FAULTS.index("illegal" if there else "axi") << FAULT_SHIFT | Status.DONE, 3 if there else 0
+        seen = rtl.steps([
+            ("write", Csr.PROGRAM_LO, at & 0xFFFFFFFF), ("write", Csr.PROGRAM_HI, at >> 32),
+            ("write", Csr.PROGRAM_COMMANDS, len(commands)), ("write", Csr.CONTROL, Control.START), ("wait", MARGIN),
+            ("read", Csr.STATUS), ("read", Csr.FAULT_INDEX), ("write", Csr.IRQ_CLEAR, 1)])
+        if found := wanted(f"status and number of the fault of a program with bit {bit} of its address", expected,
+                           tuple(seen)):
+            return found
+    return setup.recovered(rtl)
+
+
 def reset(setup: Setup, cycles: int) -> Check:
     """A reset in the middle of a program, of device and bus."""
 
@@ -157,7 +177,8 @@ def bus_checks(setup: Setup) -> list[Check]:
     return [
         *(stalls(setup, chance) for chance in (30, 200)),
         *(error(setup, where, last) for where in ("fetch", "load", "store") for last in (False, True)),
-        Check("addresses", lambda rtl: addresses(setup, rtl)), Check("awaited", lambda rtl: awaited(setup, rtl)),
+        Check("addresses", lambda rtl: addresses(setup, rtl)), Check("programs", lambda rtl: programs(setup, rtl)),
+        Check("awaited", lambda rtl: awaited(setup, rtl)),
         Check("behind an error", lambda rtl: behind(setup, rtl)),
         *(reset(setup, end * part // 8) for part in (1, 3, 6)),
     ]
