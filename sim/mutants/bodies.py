@@ -183,7 +183,7 @@ def brinks() -> Iterator[list[Command]]:
     yield [*end, repeat(5, 1), *end]
     yield [repeat(3, 1), repeat(2, 1), *end]
     yield [repeat(3, 1), repeat(3, 1), *end]
-    yield [*(repeat(2 * MAX_DEPTH - 2 * depth, 1) for depth in range(MAX_DEPTH)), repeat(1, 1), *end * MAX_DEPTH]
+    yield [*(repeat(2 * MAX_DEPTH - 2 * depth + 1, 1) for depth in range(MAX_DEPTH)), repeat(1, 1), *end * MAX_DEPTH]
     yield [repeat(2, 1), NOTHING, repeat(1, 1), *end]
     yield [*end, repeat(0, 1), *end]
 
