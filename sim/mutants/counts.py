@@ -25,6 +25,8 @@ MANY = 17
 """Exponent of the count around which they are tried again; there are twice as many stores."""
 NEAR = 40
 """Commands of a unit before that count: more than a round of waits has, so that all bits below are ones in it."""
+LONGEST = (1 << 20) - 8, (1 << 18) + 4
+"""Bytes of a row."""
 FAULT_INDEX = 0xC_FFFF
 """Of the command behind them."""
 
@@ -120,5 +122,13 @@ def many(setup: Setup) -> Check:
     return Check("many commands", lambda rtl: program.exact(rtl) or setup.recovered(rtl))
 
 
+def rows(setup: Setup) -> Check:
+    """Two rows of nearly as many bytes as a move may have, all blocks of them to or from one row of the scratchpad."""
+    program = setup.record(launch_of("long rows", [
+        Command.make(unit, bytes=size, row=0, row_stride=0, block_stride=0, rows=2, stride=4)
+        for unit in (Unit.LOAD, Unit.STORE) for size in LONGEST], size=1 << 22, program=1 << 12))
+    return Check("long rows", lambda rtl: program.exact(rtl) or setup.recovered(rtl))
+
+
 def count_checks(setup: Setup) -> list[Check]:
-    return [lengths(setup), many(setup)]
+    return [lengths(setup), many(setup), rows(setup)]
