@@ -1,15 +1,17 @@
-"""Yosys' ``sat``, asked whether an output never rises."""
+"""Yosys' ``sat``, asked whether an output never rises, and when it does."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from gemmule.hw.flow.tools import Progress, SynthError, Tools
 
-__all__ = ["never_rises"]
+__all__ = ["counterexample", "never_rises"]
 
-SECONDS = 15
-"""For one question."""
+SECONDS = 30
+"""For one question, on a clock that runs on while other work has the processor."""
 
 
 def never_rises(output: str, folder: Path, text: str, tools: Tools, progress: Progress) -> bool:
@@ -23,3 +25,25 @@ def never_rises(output: str, folder: Path, text: str, tools: Tools, progress: Pr
     except SynthError:
         return False
     return True
+
+
+def counterexample(folder: Path, text: str, shown: Sequence[str], tools: Tools,
+                   progress: Progress) -> dict[str, list[bool]] | None:
+    """What these outputs, from their lowest bit on, are where output ``wrong`` rises; empty: it never does.
+
+    None if that takes too long, or Yosys fails.
+    """
+    (folder / "miter.json").write_text(text)
+    (folder / "sat.ys").write_text(
+        f"read_json miter.json\nopt_expr\nopt_merge -share_all\nopt_clean\n"
+        f"sat -timeout {SECONDS} -prove wrong 0 {' '.join(f'-show {name}' for name in shown)} miter\n")
+    try:
+        tools.run("yosys", ["-q", "-l", "sat.log", "sat.ys"], folder, "sat.log", progress)
+    except SynthError:
+        return None
+    log = (folder / "sat.log").read_text()
+    if re.search(r"no model found: SUCCESS", log):
+        return {}
+    found = {name: [bit == "1" for bit in reversed(bits)]
+             for name, bits in re.findall(r"^\s*\\(\w+)\s.*?\s([01x]+)\s*$", log, re.MULTILINE)}
+    return found if re.search(r"model found: FAIL", log) and set(shown) <= found.keys() else None

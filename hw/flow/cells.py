@@ -68,7 +68,7 @@ class Netlist:
     cells, was: cells by name; names by what they were before hierarchy was flattened.
     names: bits of nets by name, without the numbers that tell equal names apart; of those the first.
     driver, users: cell that drives a bit; cells that read it.
-    outputs: bits that leave the device.
+    ports, outputs: bits that leave the device, by port and all.
     """
 
     def __init__(self, text: str) -> None:
@@ -85,8 +85,9 @@ class Netlist:
         for name, net in module.get("netnames", {}).items():
             self.names.setdefault(re.sub(r"\$\d+(?=\.|$)", "", name), net["bits"])
         self.driver = {bit: name for name, cell in self.cells.items() for bit in cell.outputs()}
-        self.outputs = [bit for port in module["ports"].values() if port["direction"] == "output"
-                        for bit in port["bits"]]
+        self.ports: dict[str, list[Bit]] = {name: port["bits"] for name, port in module["ports"].items()
+                                            if port["direction"] == "output"}
+        self.outputs = [bit for bits in self.ports.values() for bit in bits]
         self.users: dict[Bit, set[str]] = {}
         for name, cell in self.cells.items():
             for bit in cell.inputs():

@@ -49,7 +49,7 @@ class Devices(Gates):
 
     def _touched(self, cycle: int) -> tuple[frozenset[str], frozenset[str], bool]:
         begin = {self.place} if cycle == 0 and self.mutant else set()
-        state = {name for name in self.touched(cycle - 1)[0] if self.holds(name)} if cycle > 0 else set()
+        state = {name for name in self.touched(cycle - 1)[0] if self.holds(name)} if cycle > 0 else self.begin()
         found, open_, outputs = set(state), [*begin, *state], set(self.netlist.outputs)
         seen, out = set(begin), False
         while open_:
@@ -66,6 +66,14 @@ class Devices(Gates):
                         seen.add(user)
                         open_.append(user)
         return frozenset(found), frozenset(state), out
+
+    def begin(self) -> set[str]:
+        """Cells of the state in which the devices may differ from the first cycle on."""
+        return set()
+
+    def first(self, name: str, bit: Bit, right: Bit, wrong: bool) -> Bit:
+        """A bit of a cell's state in the first state of all, which is ``right`` in the device without the mutation."""
+        return right
 
     def holds(self, name: str) -> bool:
         return self.netlist.cells[name].kind in (*REGISTERS, MEMORY)
@@ -153,7 +161,7 @@ class Devices(Gates):
         """What a register holds in a cycle."""
         cell = self.netlist.cells[name]
         if cycle == -self.before:
-            return [self.given("state", name, i) for i in range(len(cell.nets["Q"]))]
+            return [self.first(name, bit, self.given("state", name, i), wrong) for i, bit in enumerate(cell.nets["Q"])]
         if wrong and not self.has_state(name, cycle):
             wrong = False
         key = f"next {name}", cycle, wrong
@@ -218,7 +226,8 @@ class Devices(Gates):
         address, data, _ = self.read_port(cell, port)
         count = data.stop - data.start
         if cycle == -self.before:
-            return [self.given("held", name, port, i) for i in range(count)]
+            return [self.first(name, bit, self.given("held", name, port, i), wrong)
+                    for i, bit in enumerate(cell.nets["RD_DATA"][data])]
         if wrong and not self.has_state(name, cycle):
             wrong = False
         key = f"held {name} {port}", cycle, wrong

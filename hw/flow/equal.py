@@ -30,6 +30,7 @@ from gemmule.hw.flow.gates import TooLargeError
 from gemmule.hw.flow.induction import Known, known_of
 from gemmule.hw.flow.invariants import INVARIANTS, WORDS
 from gemmule.hw.flow.live import seen
+from gemmule.hw.flow.loose import related, resets
 from gemmule.hw.flow.mutate import Mutant
 from gemmule.hw.flow.product import Product
 from gemmule.hw.flow.synth import WHEELS
@@ -38,7 +39,8 @@ from gemmule.hw.flow.verilog import TOP
 
 __all__ = ["ATTEMPTS", "ignored", "miter", "prove", "prover", "unseen"]
 
-ATTEMPTS = ((1, 0), (1, 1), (1, 3), (2, 0), (3, 0), (4, 0))
+RELATION = (0, 0)
+ATTEMPTS = ((1, 0), RELATION, (1, 1), (1, 3), (2, 0), (3, 0), (4, 0))
 """(steps, before) in the order in which they are tried; those of one step with invariants too."""
 IGNORED = "not looked at"
 """Proof of a mutant whose bit nothing depends on."""
@@ -119,12 +121,17 @@ def prove(mutant: Mutant, netlist: Path, folder: Path, *, attempts: Sequence[tup
     if unseen(flat, mutant):
         return IGNORED
     for steps, before in attempts:
+        if (steps, before) == RELATION:
+            if (loose := related(flat, mutant, known, folder, tools, progress)) is not None:
+                return f"a relation, {loose} bits of it under conditions"
+            continue
         for assumed in (None, known)[:1 + (steps == 1)]:
             try:
                 text = miter(flat, mutant, steps, before, assumed)
             except TooLargeError:
                 continue
-            if never_rises("wrong", folder, text, tools, progress):
+            if never_rises("wrong", folder, text, tools, progress) and (
+                    not assumed or resets(flat, mutant, known, folder, tools, progress)):
                 how = f"{steps} step{'s' * (steps > 1)}" + f" behind {before}" * bool(before)
                 return how + BY_INVARIANTS * bool(assumed)
     return None

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from gemmule.csr import COUNTERS
 
-__all__ = ["CHECKED", "FST_HEADERS", "LEAP_CYCLES", "LEAP_CYCLES_AT", "LEAP_TOTAL_AT", "LOOP", "SOURCES",
-           "TOP"]
+__all__ = ["CHECKED", "FST_HEADERS", "LEAP_CYCLES", "LEAP_CYCLES_AT", "LEAP_TOTAL_AT", "LEAP_UNIT_AT",
+           "LEAP_UNIT_BITS", "LOOP", "SOURCES", "TOP"]
 
 TOP = "gemmule_tb"
 """Top module; its parameters are set by ``gemmule.sim.rtl.testbench``."""
@@ -16,7 +16,9 @@ FST_HEADERS = tuple(Path(__file__).with_name(name) for name in ("lz4.h", "zlib.h
 """C++ headers for simulators that write waveforms."""
 LOOP = Path(__file__).with_name("main.cpp")
 """The simulator's loop in C++, with the clock."""
-LEAP_CYCLES_AT, LEAP_TOTAL_AT = 0xFF0, 0xFF4
+LEAP_CYCLES_AT, LEAP_TOTAL_AT, LEAP_UNIT_AT = 0xFF0, 0xFF4, 0xFF8
 """Where a device with leaps (``gemmule.hw.flow.leaps``) has no registers: a write leaps over cycles, or commands."""
+LEAP_UNIT_BITS = 3
+"""Bits of the unit below the number of its commands."""
 LEAP_CYCLES = len(COUNTERS) << 16
 """Cycles of the shortest leap; a longer one is so many times that."""

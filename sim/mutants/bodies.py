@@ -50,6 +50,11 @@ NOTHING = Command.make(Unit.MATRIX)
 """Of length zero: it only counts."""
 OBSERVED = 1, 2
 """Length registers: whose value is seen, and what shows a displacement."""
+TURNS = (1 << 9) - 2
+"""Turns of a body that is fetched for each of them: even, so that a bit that is wrong beside another one is wrong an
+odd number of times."""
+LONG = 12
+"""Bits of the longest body that comes twice."""
 FAR = 14
 """Bits of the place of a fault."""
 
@@ -154,6 +159,35 @@ def nested(config: Config) -> Iterator[Command]:
             yield from [NOTHING] * (inner + MAX_DEPTH - 1)
 
 
+def often(config: Config) -> list[Command]:
+    """A body longer than fetch's queue, so that it is fetched for every turn, comes as often as nine bits count, and
+    again as the innermost of four; longer ones by bits of their length come twice. A fault behind them."""
+    inner = config.fetch_queue + 1
+    commands = [repeat(inner, TURNS), *[NOTHING] * inner]
+    for depth in range(MAX_DEPTH):
+        around = MAX_DEPTH - 1 - depth
+        commands.append(repeat(inner + 2 * around, TURNS // 4 - 1 if around == 0 else 1 + around % 2))
+    commands += [NOTHING] * (inner + MAX_DEPTH - 1)
+    for bit in range(6, LONG):
+        commands += [repeat(1 << bit, 2), *[NOTHING] * (1 << bit)]
+    return [*commands, Command.make(Unit.LOAD, op=31)]
+
+
+def brinks() -> Iterator[list[Command]]:
+    """Bodies as far before the end of what is around them as one bit of a number says, which they may be; then those
+    that may not begin: too long by one, ending with the one around, the fifth, at the end of another, of no length."""
+    end = [NOTHING] * 4
+    yield [command for bit in range(LONG) for command in (
+        repeat(3 + (1 << bit), 1), repeat(2, 1), *[NOTHING] * (2 + (1 << bit)))]
+    yield [*end, repeat(4, 1), *end]
+    yield [*end, repeat(5, 1), *end]
+    yield [repeat(3, 1), repeat(2, 1), *end]
+    yield [repeat(3, 1), repeat(3, 1), *end]
+    yield [*(repeat(2 * MAX_DEPTH - 2 * depth + 1, 1) for depth in range(MAX_DEPTH)), repeat(1, 1), *end * MAX_DEPTH]
+    yield [repeat(2, 1), NOTHING, repeat(1, 1), *end]
+    yield [*end, repeat(0, 1), *end]
+
+
 def far() -> list[Command]:
     """Two turns of a body of which all but the end is dropped, and a fault behind it: its place is all ones."""
     body = (1 << FAR) - 2
@@ -184,9 +218,12 @@ def body_checks(setup: Setup, seed: int) -> list[Check]:
         return lambda rtl: next(filter(None, (
             setup.clean.exact(rtl) or program.moved(rtl, chance) for program in stalled)), "") or setup.recovered(rtl)
 
+    brink = [setup.record(launch_of("brinks", commands, size=1 << 18)) for commands in brinks()]
     stalled = [setup.record(launch) for launch in _stalled(setup.config, seed)]
     return [
         exact("turns", list(turns())), exact("values", list(values(setup.config, seed))), exact("far", far()),
-        exact("nested", list(nested(setup.config))),
+        exact("nested", list(nested(setup.config))), exact("often", often(setup.config)),
+        Check("brinks", lambda rtl: next(filter(None, (program.exact(rtl) for program in brink)), "")
+              or setup.recovered(rtl)),
         *(Check(f"bodies in stalls, {chance} in 256", stalls(chance)) for chance in (30, 200)),
     ]

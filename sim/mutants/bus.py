@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from gemmule.csr import FAULT_SHIFT, Control, Csr, Status
-from gemmule.isa import COMMAND_BYTES, Command, MoveFlag, Unit, decode
+from gemmule.isa import COMMAND_BYTES, Command, MoveFlag, SOp, Unit, VOp, decode, encode_program
 from gemmule.resolve import FAULTS
 from gemmule.sim.mutants.recorded import MARGIN, SLOW, Check
 from gemmule.sim.mutants.setup import Setup, first_of, launch_of, wanted
@@ -15,6 +15,12 @@ from gemmule.sim.rtl.device import RtlDevice
 
 __all__ = ["bus_checks"]
 
+AROUND = range(-14, 6)
+"""Cycles around a start in which the device is reset: no answer of the bus is due."""
+SETTLED = 200
+"""Cycles for what should not go on."""
+ROW = 64
+"""Bytes from a row to the next."""
 LOW = 14
 """Lowest bit of an address that is tried alone: above the launch itself."""
 
@@ -69,7 +75,7 @@ def error(setup: Setup, where: str, last: bool) -> Check:
 
 def _far(bits: int) -> Iterator[tuple[str, int, list[Command], dict[int, int]]]:
     """Launches whose last move is at an address of one high bit: by its base or by its offset, through either buffer of
-    the store unit, or as a row of a list."""
+    the store unit, as a row of a list, or as the row behind the first."""
     for bit in range(LOW, bits):
         for name, base, offset in (("base", 1 << bit, 0), ("offset", 0, 1 << bit)):
             for unit, moves in ((Unit.LOAD, 1), (Unit.STORE, 1), (Unit.STORE, 2))[:1 if offset else 3]:
@@ -80,6 +86,8 @@ def _far(bits: int) -> Iterator[tuple[str, int, list[Command], dict[int, int]]]:
         for unit in (Unit.LOAD, Unit.STORE):
             yield f"indexed {unit.label} with bit {bit}", 1 << bit, [Command.make(
                 unit, flags=(MoveFlag.INDEXED,), bytes=4, row=0, block_stride=1, rows=1, base=1)], {1: 1 << bit}
+            yield f"second row of a {unit.label} with bit {bit}", (1 << bit) + ROW, [Command.make(
+                unit, bytes=4, row=0, row_stride=1, block_stride=1, rows=2, stride=ROW, base=1)], {1: 1 << bit}
 
 
 def addresses(setup: Setup, rtl: RtlDevice) -> str:
@@ -92,6 +100,26 @@ def addresses(setup: Setup, rtl: RtlDevice) -> str:
         seen = rtl.run()
         rtl.set_axi_error(None)
         if found := wanted(f"fault of a {name}", "axi", FAULTS[seen.fault]):
+            return found
+    return setup.recovered(rtl)
+
+
+def programs(setup: Setup, rtl: RtlDevice) -> str:
+    """A program at an address of one high bit is fetched from there: it ends where it should, or with an error where no
+    memory is."""
+    commands = [*[Command.make(Unit.LOAD)] * 3, Command.make(Unit.LOAD, op=31)]
+    for bit in range(LOW, setup.config.address_bits):
+        at = 1 << bit
+        there = at < rtl.dram_bytes
+        if there:
+            rtl.load_program(encode_program(commands), at)
+        expected = FAULTS.index("illegal" if there else "axi") << FAULT_SHIFT | Status.DONE, 3 if there else 0
+        seen = rtl.steps([
+            ("write", Csr.PROGRAM_LO, at & 0xFFFFFFFF), ("write", Csr.PROGRAM_HI, at >> 32),
+            ("write", Csr.PROGRAM_COMMANDS, len(commands)), ("write", Csr.CONTROL, Control.START), ("wait", MARGIN),
+            ("read", Csr.STATUS), ("read", Csr.FAULT_INDEX), ("write", Csr.IRQ_CLEAR, 1)])
+        if found := wanted(f"status and number of the fault of a program with bit {bit} of its address", expected,
+                           tuple(seen)):
             return found
     return setup.recovered(rtl)
 
@@ -110,6 +138,31 @@ def reset(setup: Setup, cycles: int) -> Check:
         return found or setup.recovered(rtl)
 
     return Check(f"reset after {cycles} cycles", run)
+
+
+def at_start(setup: Setup) -> Check:
+    """A reset of the device alone in any cycle around the one in which a unit starts, with a bus that is at rest:
+    nothing of it goes on behind the reset."""
+    config, vector = setup.config, {Unit.VECTOR: 1}
+    slow = Command.make(Unit.VECTOR, op=VOp.REQUANT, m=1, n=32 * config.dim, mult=1, shift=8)
+    launches = [setup.record(launch_of(f"start of {command.unit.label}", [slow, command])) for command in (
+        Command.make(Unit.STORE, bytes=4 * config.bus_bytes, row=0, block_stride=1, rows=1, offset=64, waits=vector),
+        Command.make(Unit.LOAD, bytes=4 * config.bus_bytes, row=0, block_stride=1, rows=1, waits=vector),
+        Command.make(Unit.MATRIX, m=1, n=config.dim, k=config.dim, waits=vector),
+        Command.make(Unit.SELECT, op=SOp.ARGMAX, m=1, n=config.dim, waits=vector))]
+
+    def run(rtl: RtlDevice) -> str:
+        for program in launches:
+            for cycle in AROUND:
+                rtl.load(program.launch)
+                rtl.start()
+                rtl.steps([("wait", int(program.expected.issue[1]) + cycle), ("write", Csr.CONTROL, Control.RESET),
+                           ("wait", SETTLED)])
+                if found := program.exact(rtl):
+                    return f"{program.launch.name}, after a reset {cycle} cycles behind it: {found}"
+        return setup.recovered(rtl)
+
+    return Check("reset at a start", run)
 
 
 def awaited(setup: Setup, rtl: RtlDevice) -> str:
@@ -157,7 +210,8 @@ def bus_checks(setup: Setup) -> list[Check]:
     return [
         *(stalls(setup, chance) for chance in (30, 200)),
         *(error(setup, where, last) for where in ("fetch", "load", "store") for last in (False, True)),
-        Check("addresses", lambda rtl: addresses(setup, rtl)), Check("awaited", lambda rtl: awaited(setup, rtl)),
+        Check("addresses", lambda rtl: addresses(setup, rtl)), Check("programs", lambda rtl: programs(setup, rtl)),
+        Check("awaited", lambda rtl: awaited(setup, rtl)),
         Check("behind an error", lambda rtl: behind(setup, rtl)),
-        *(reset(setup, end * part // 8) for part in (1, 3, 6)),
+        at_start(setup), *(reset(setup, end * part // 8) for part in (1, 3, 6)),
     ]

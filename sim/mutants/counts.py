@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from gemmule.config import Config
 from gemmule.control import repeat
 from gemmule.csr import Control, Csr
 from gemmule.isa import COMMAND_BYTES, CONTROL, MAX_LENGTH, Command, COp, SOp, Unit, VOp
@@ -12,7 +13,7 @@ from gemmule.sim.mutants.recorded import MARGIN, SLOW, Check
 from gemmule.sim.mutants.setup import Setup, launch_of, wanted
 from gemmule.sim.rtl.device import RtlDevice
 
-__all__ = ["count_checks"]
+__all__ = ["count_checks", "rounds"]
 
 SHORTEST = 7
 """Exponent of the shortest program whose length is more than there is of it."""
@@ -24,6 +25,8 @@ MANY = 17
 """Exponent of the count around which they are tried again; there are twice as many stores."""
 NEAR = 40
 """Commands of a unit before that count: more than a round of waits has, so that all bits below are ones in it."""
+LONGEST = (1 << 20) - 8, (1 << 18) + 4
+"""Bytes of a row."""
 FAULT_INDEX = 0xC_FFFF
 """Of the command behind them."""
 
@@ -64,8 +67,16 @@ def lengths(setup: Setup) -> Check:
     return Check("lengths", run)
 
 
-def _round(slow: dict[Unit, Command]) -> Iterator[Command]:
+def rounds(config: Config) -> Iterator[Command]:
     """Every unit waits for every other one, which takes its time."""
+    columns = 64 * config.dim
+    slow = {
+        Unit.LOAD: Command.make(Unit.LOAD, bytes=4 * config.burst_bytes, row=0, block_stride=1, rows=1),
+        Unit.STORE: Command.make(Unit.STORE, bytes=4 * config.burst_bytes, row=0, block_stride=1, rows=1, offset=4096),
+        Unit.MATRIX: Command.make(Unit.MATRIX, m=1, n=8 * config.dim, k=8 * config.dim),
+        Unit.VECTOR: Command.make(Unit.VECTOR, op=VOp.REQUANT, m=1, n=columns, mult=1, shift=8),
+        Unit.SELECT: Command.make(Unit.SELECT, op=SOp.ARGMAX, m=1, n=columns),
+    }
     for unit, command in slow.items():
         for other in slow:
             if other is not unit:
@@ -94,16 +105,7 @@ def _counted(commands: Sequence[Command]) -> Counter[int]:
 def many(setup: Setup) -> Check:
     """As many commands of every unit as 17 bits count, and more; waits hold all the same. Twice as many stores; a fault
     with a number of 20 bits."""
-    config = setup.config
-    columns = 64 * config.dim
-    slow = {
-        Unit.LOAD: Command.make(Unit.LOAD, bytes=4 * config.burst_bytes, row=0, block_stride=1, rows=1),
-        Unit.STORE: Command.make(Unit.STORE, bytes=4 * config.burst_bytes, row=0, block_stride=1, rows=1, offset=4096),
-        Unit.MATRIX: Command.make(Unit.MATRIX, m=1, n=8 * config.dim, k=8 * config.dim),
-        Unit.VECTOR: Command.make(Unit.VECTOR, op=VOp.REQUANT, m=1, n=columns, mult=1, shift=8),
-        Unit.SELECT: Command.make(Unit.SELECT, op=SOp.ARGMAX, m=1, n=columns),
-    }
-    tries, each = list(_round(slow)), [Command.make(unit) for unit in Unit]
+    tries, each = list(rounds(setup.config)), [Command.make(unit) for unit in Unit]
     commands = [*tries]
     for exponent in FEW:
         commands += [command for command in each for _ in range(1 << exponent - (exponent > FEW[0]))]
@@ -120,5 +122,13 @@ def many(setup: Setup) -> Check:
     return Check("many commands", lambda rtl: program.exact(rtl) or setup.recovered(rtl))
 
 
+def rows(setup: Setup) -> Check:
+    """Two rows of nearly as many bytes as a move may have, all blocks of them to or from one row of the scratchpad."""
+    program = setup.record(launch_of("long rows", [
+        Command.make(unit, bytes=size, row=0, row_stride=0, block_stride=0, rows=2, stride=4)
+        for unit in (Unit.LOAD, Unit.STORE) for size in LONGEST], size=1 << 22, program=1 << 12))
+    return Check("long rows", lambda rtl: program.exact(rtl) or setup.recovered(rtl))
+
+
 def count_checks(setup: Setup) -> list[Check]:
-    return [lengths(setup), many(setup)]
+    return [lengths(setup), many(setup), rows(setup)]

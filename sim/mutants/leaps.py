@@ -9,9 +9,10 @@ import random
 
 from gemmule.control import MAX_COMMANDS, repeat, set_length
 from gemmule.csr import COUNTER_BITS, COUNTERS, WATCHDOG_CYCLES, Control, Csr, counter_offset
-from gemmule.hw.tb import LEAP_CYCLES, LEAP_CYCLES_AT, LEAP_TOTAL_AT
-from gemmule.isa import MAX_LENGTH
+from gemmule.hw.tb import LEAP_CYCLES, LEAP_CYCLES_AT, LEAP_TOTAL_AT, LEAP_UNIT_AT, LEAP_UNIT_BITS
+from gemmule.isa import MAX_LENGTH, Unit
 from gemmule.resolve import FAULTS
+from gemmule.sim.mutants.counts import rounds
 from gemmule.sim.mutants.recorded import MARGIN, Check
 from gemmule.sim.mutants.setup import Setup, barked, launch_of, wanted
 from gemmule.sim.rtl.device import RtlDevice
@@ -24,6 +25,8 @@ LIMITS = 1, 265, 530, 800, 1060, 2000
 """Leaps up to 2^32 cycles, with every high bit."""
 AROUND = 500
 """Cycles around a leap."""
+NEAR = 8
+"""Commands of a unit that its count lacks to its highest bit: fewer than a round of waits has."""
 SHORT = 1 << 13, 100
 """Commands that are left of the most ones after a leap: the rest is run, with a carry into these bits."""
 
@@ -87,7 +90,36 @@ def commands(setup: Setup, rtl: RtlDevice) -> str:
     return setup.recovered(rtl)
 
 
+def unit_leaps(most: int) -> list[dict[Unit, int]]:
+    """Commands of units that a launch may have had before; the first leap is of no length, which is the reference."""
+    draw = random.Random(2)
+    return [{}, *({unit: (MAX_COMMANDS + 1) // 2 - NEAR} for unit in Unit),
+            *({unit: draw.randrange(most)} for unit in Unit for _ in range(LEAPS // 4)),
+            *({unit: draw.randrange(most // len(Unit)) for unit in Unit} for _ in range(LEAPS))]
+
+
+def of_units(setup: Setup) -> Check:
+    """Any number of commands of every unit has finished before: the rest of the program runs as it does without them,
+    waits and the end included."""
+    program = setup.record(launch_of("of units", [
+        repeat(1, 2 * AROUND), set_length(1, amount=1), *rounds(setup.config)], size=1 << 17))
+    leaps = unit_leaps(MAX_COMMANDS - 2 * AROUND - len(program.launch.image))
+
+    def run(rtl: RtlDevice) -> str:
+        for leap in leaps:
+            rtl.watchdog = program.expected.cycles + MARGIN
+            rtl.load(program.launch)
+            rtl.start()
+            rtl.steps([("wait", AROUND), *(("write", LEAP_UNIT_AT, count << LEAP_UNIT_BITS | unit)
+                                           for unit, count in leap.items())])
+            if difference := program.expected.first_difference(rtl.finish()):
+                return f"after leaps over {leap}: {difference}"
+        return setup.recovered(rtl)
+
+    return Check("leaps over units' commands", run)
+
+
 def leap_checks(setup: Setup) -> list[Check]:
     return [Check("leaps of silence", lambda rtl: silence(setup, rtl)),
             Check("leaps to a limit", lambda rtl: limits(setup, rtl)),
-            Check("leaps over commands", lambda rtl: commands(setup, rtl))]
+            Check("leaps over commands", lambda rtl: commands(setup, rtl)), of_units(setup)]

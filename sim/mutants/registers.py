@@ -162,6 +162,20 @@ def interrupt(setup: Setup, rtl: RtlDevice) -> str:
     return found or setup.recovered(rtl)
 
 
+def prompt(setup: Setup, rtl: RtlDevice) -> str:
+    """The interrupt rises as many cycles behind the write that starts a launch as the launch has."""
+    program = setup.clean
+    rtl.watchdog = program.expected.cycles + MARGIN
+    for early in (1, 0):
+        rtl.load(program.launch)
+        rtl.start()
+        found = wanted(f"interrupt {early} before it is due", not early, rtl.wait(program.expected.cycles - early))
+        rtl.finish()
+        if found:
+            return found
+    return setup.recovered(rtl)
+
+
 def restart(setup: Setup, rtl: RtlDevice) -> str:
     """The next start lowers the interrupt and the done bit of the launch before."""
     program = setup.clean
@@ -227,5 +241,5 @@ def register_checks(setup: Setup) -> list[Check]:
         Check("registers", lambda rtl: registers(setup, rtl)), Check("offsets", lambda rtl: offsets(setup, rtl)),
         Check("busy", lambda rtl: busy(setup, rtl)), Check("pauses", pauses),
         Check("interrupt", lambda rtl: interrupt(setup, rtl)), Check("restart", lambda rtl: restart(setup, rtl)),
-        counters(setup), scanned(setup),
+        counters(setup), scanned(setup), Check("prompt", lambda rtl: prompt(setup, rtl)),
     ]

@@ -52,7 +52,7 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
         Folder("hw/device", ("top", "csr", "control", "core", "units", "read_arbiter", "counters", "watchdog")),
         Folder("hw/flow", ("verilog", "combinational", "names", "export", "verilator", "lint", "rtlil", "synth",
                            "mapping", "floorplan", "route", "paths", "target", "mutate", "cells", "live", "equal",
-                           "tools")),
+                           "loose", "tools")),
         Folder("hw/formal", ("targets", "target", "bench", "prove", "solve", "planted", "faults", "csr", "control",
                              "fetch", "loops", "dispatch", "queue", "issue", "claims", "bursts", "load", "store",
                              "read_arbiter")),

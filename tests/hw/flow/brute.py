@@ -3,11 +3,24 @@
 import itertools
 import json
 
-__all__ = ["rises"]
+__all__ = ["example", "rises"]
 
 
 def rises(output: str, text: str) -> bool:
     """Whether an output of one bit can be 1."""
+    return any(known[bit] for known, ports in _models(text) for bit in ports[output]["bits"])
+
+
+def example(text, shown=("shown", "apart", "broken")):
+    """The outputs where ``wrong`` is 1, or nothing."""
+    for known, ports in _models(text):
+        if known[ports["wrong"]["bits"][0]]:
+            return {name: [bool(known[bit]) for bit in ports[name]["bits"]] for name in shown}
+    return {}
+
+
+def _models(text):
+    """What all nets are, for all inputs; and the ports."""
     module = json.loads(text)["modules"]["miter"]
     cells, free = list(module["cells"].values()), module["ports"]["given"]["bits"]
     for values in itertools.product((0, 1), repeat=len(free)):
@@ -27,6 +40,4 @@ def rises(output: str, text: str) -> bool:
                     "$mux": b if s else a, "$reduce_or": max(ins)}[one["type"]]
             assert len(later) < len(left)
             left = later
-        if known[module["ports"][output]["bits"][0]]:
-            return True
-    return False
+        yield known, module["ports"]
