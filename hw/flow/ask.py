@@ -16,15 +16,7 @@ SECONDS = 30
 
 def never_rises(output: str, folder: Path, text: str, tools: Tools, progress: Progress) -> bool:
     """Whether this output of a module in Yosys' JSON is 0 whatever its inputs are; False too if that takes too long."""
-    (folder / "miter.json").write_text(text)
-    (folder / "sat.ys").write_text(
-        f"read_json miter.json\nopt_expr\nopt_merge -share_all\nopt_clean\n"
-        f"sat -timeout {SECONDS} -verify -prove {output} 0 miter\n")
-    try:
-        tools.run("yosys", ["-q", "-l", "sat.log", "sat.ys"], folder, "sat.log", progress)
-    except SynthError:
-        return False
-    return True
+    return _answered(f"-verify -prove {output} 0", folder, text, tools, progress)
 
 
 def counterexample(folder: Path, text: str, shown: Sequence[str], tools: Tools,
@@ -33,13 +25,8 @@ def counterexample(folder: Path, text: str, shown: Sequence[str], tools: Tools,
 
     None if that takes too long, or Yosys fails.
     """
-    (folder / "miter.json").write_text(text)
-    (folder / "sat.ys").write_text(
-        f"read_json miter.json\nopt_expr\nopt_merge -share_all\nopt_clean\n"
-        f"sat -timeout {SECONDS} -prove wrong 0 {' '.join(f'-show {name}' for name in shown)} miter\n")
-    try:
-        tools.run("yosys", ["-q", "-l", "sat.log", "sat.ys"], folder, "sat.log", progress)
-    except SynthError:
+    asked = " ".join(["-prove wrong 0", *(f"-show {name}" for name in shown)])
+    if not _answered(asked, folder, text, tools, progress):
         return None
     log = (folder / "sat.log").read_text()
     if re.search(r"no model found: SUCCESS", log):
@@ -47,3 +34,15 @@ def counterexample(folder: Path, text: str, shown: Sequence[str], tools: Tools,
     found = {name: [bit == "1" for bit in reversed(bits)]
              for name, bits in re.findall(r"^\s*\\(\w+)\s.*?\s([01x]+)\s*$", log, re.MULTILINE)}
     return found if re.search(r"model found: FAIL", log) and set(shown) <= found.keys() else None
+
+
+def _answered(asked: str, folder: Path, text: str, tools: Tools, progress: Progress) -> bool:
+    """Whether Yosys ended as it should; what it says is in ``sat.log``."""
+    (folder / "miter.json").write_text(text)
+    (folder / "sat.ys").write_text(f"read_json miter.json\nopt_expr\nopt_merge -share_all\nopt_clean\n"
+                                   f"sat -timeout {SECONDS} {asked} miter\n")
+    try:
+        tools.run("yosys", ["-q", "-l", "sat.log", "sat.ys"], folder, "sat.log", progress)
+    except SynthError:
+        return False
+    return True

@@ -1,9 +1,17 @@
-"""Modules of gates, evaluated for all inputs: what Yosys' ``sat`` does, for few of them."""
+"""Modules of gates, made by hand and evaluated for all inputs: what Yosys' ``sat`` does, for few of them."""
 
 import itertools
 import json
 
-__all__ = ["example", "rises"]
+__all__ = ["cell", "example", "rises"]
+
+
+def cell(was, kind, parameters=None, **nets):
+    """A cell of Yosys' JSON; ``was``: its name before the netlist was flattened."""
+    widths = {f"{name}_WIDTH": len(bits) for name, bits in nets.items()}
+    return {"type": kind, "parameters": widths | (parameters or {}), "attributes": {"was": f"gemmule {was}"},
+            "port_directions": {port: "output" if port in ("Y", "Q") else "input" for port in nets},
+            "connections": nets}
 
 
 def rises(output: str, text: str) -> bool:

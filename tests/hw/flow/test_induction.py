@@ -11,17 +11,10 @@ from gemmule.hw.flow.induction import Invariant, known_of
 from gemmule.hw.flow.invariants import INVARIANTS
 from gemmule.hw.flow.live import constants, seen
 from gemmule.hw.flow.mutate import Mutant
-from tests.hw.flow.brute import rises
+from tests.hw.flow.brute import cell, rises
 
 RST, A, B = 2, 3, 4
 STAYS, FREE, BEHIND, NEXT, GATED, OUT, SUM = 10, 11, 12, 20, 30, 40, 41
-
-
-def cell(was, kind, parameters=None, **nets):
-    widths = {f"{name}_WIDTH": len(bits) for name, bits in nets.items()}
-    return {"type": kind, "parameters": widths | (parameters or {}), "attributes": {"was": f"gemmule {was}"},
-            "port_directions": {port: "output" if port in ("Y", "Q") else "input" for port in nets},
-            "connections": nets}
 
 
 def register(was, d, q, value="0"):

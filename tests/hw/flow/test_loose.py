@@ -10,18 +10,11 @@ from gemmule.hw.flow.equal import miter
 from gemmule.hw.flow.induction import Invariant, Known
 from gemmule.hw.flow.loose import Condition, Search, channels, conditions
 from gemmule.hw.flow.mutate import Mutant
-from tests.hw.flow.brute import example, rises
+from tests.hw.flow.brute import cell, example, rises
 
 RST, A, B, EN = 2, 3, 4, 5
 VALID, DATA, GIVEN, OUT, LATE, SHOWN = 10, 11, 20, 21, 22, 23
 NOTHING = Known(())
-
-
-def cell(was, kind, parameters=None, **nets):
-    widths = {f"{name}_WIDTH": len(bits) for name, bits in nets.items()}
-    return {"type": kind, "parameters": widths | (parameters or {}), "attributes": {"was": f"gemmule {was}"},
-            "port_directions": {port: "output" if port in ("Y", "Q") else "input" for port in nets},
-            "connections": nets}
 
 
 def register(was, d, q, value="0"):
