@@ -2,9 +2,9 @@
 
     python benchmarks/examples.py --out docs/results/commands.json
 
-Each example runs in an empty folder that holds start.py and turns.txt, with a report of 100 columns. Named commands
-alone: ``--only disasm --only run``; what is not run keeps its recorded output, as do those that take an hour unless
-they are named. Afterwards: make pages.
+Each example runs in a folder that holds start.py, turns.txt and the project's examples, with a report of 100 columns.
+Named commands alone: ``--only disasm --only run``; what is not run keeps its recorded output, as do those that take an
+hour unless they are named. Afterwards: make pages.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from gemmule.io.files import write_atomically
 from gemmule.sw.commands.shared.texts import PROMPT
 from gemmule.sw.pages.command_line import commands, examples
 
+ROOT = Path(__file__).resolve().parents[1]
 HOURS = ("mutate", "synth")
 """Commands whose examples take that long."""
 NEVER = ("cache", "import", "compile", "run model", "sweep")
@@ -41,6 +42,7 @@ def output(line: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "start.py").write_text(PROMPT)
         (Path(folder) / "turns.txt").write_text(TURNS)
+        (Path(folder) / "examples").symlink_to(ROOT / "examples")
         done = subprocess.run(
             [sys.executable, "-m", "gemmule", *shlex.split(line)[1:]], cwd=folder, stdout=subprocess.PIPE, text=True,
             env=os.environ | {"COLUMNS": "100"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
+import signal
 import subprocess
 import sys
 
@@ -60,6 +61,8 @@ def test_errors_and_words_come_back(capfd: pytest.CaptureFixture[str]) -> None:
     assert capfd.readouterr() == ("", "a text\n"), "standard output is for results"
     with pytest.raises(subprocess.CalledProcessError):
         steadily(sys.exit, 3)
+    with pytest.raises(MemoryError):
+        steadily(signal.raise_signal, signal.SIGKILL)
 
 
 def test_within_such_a_process_no_other_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -49,11 +50,18 @@ def environment() -> dict[str, str]:
 
 
 def steadily(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-    """What a function returns, or raises, in such a process; all of that and its arguments can be pickled."""
+    """What a function returns, or raises, in such a process; all of that and its arguments can be pickled.
+
+    Raises:
+        MemoryError: the system ended the process, as it does where memory runs out.
+    """
     if is_steady():
         return function(*arguments, **named)
     done = subprocess.run([sys.executable, "-P", "-m", "gemmule.io.steady"], stdout=subprocess.PIPE, env=environment(),
-                          input=pickle.dumps((function, arguments, named)), check=True)
+                          input=pickle.dumps((function, arguments, named)), check=False)
+    if done.returncode == -signal.SIGKILL:
+        raise MemoryError
+    done.check_returncode()
     ok, found = pickle.loads(done.stdout)
     if not ok:
         raise found
