@@ -15,6 +15,15 @@ code 1 where anything differs.
 
 runs every lossless method but those that need a drafter trained for the target, a pass a launch, each with its own
 options.
+
+    python -m benchmarks.decode_rtl --model default --prompt-tokens 48 --new-tokens 48 --trained --out \
+        docs/results/decode_rtl_trained.json
+    python -m benchmarks.decode_rtl --model tuned --prompt-tokens 48 --new-tokens 48 --trained --out \
+        docs/results/decode_rtl_tuned.json
+    python -m benchmarks.decode_rtl --model smollm2 --new-tokens 12 --trained --out docs/results/decode_rtl_smollm2.json
+
+runs the others, lossy ones too: those whose drafter, heads or tuning that model has. SmolLM2 is asked the first of the
+held-out requests, whole.
 """
 
 from __future__ import annotations
@@ -37,8 +46,11 @@ from gemmule.sw.decoding.generate import Generation
 from gemmule.sw.decoding.methods import METHODS, drafting_of, needing_int4
 from gemmule.sw.decoding.session import Session
 from gemmule.sw.kv.pruning import Pruning, load_pruning
-from gemmule.sw.models.pair import Pair, bundled_pair
+from gemmule.sw.limits import DEFAULT, SMALL, TUNED
+from gemmule.sw.models.pair import Pair, open_pair
 from gemmule.sw.prompts.categories import load_categories
+from gemmule.sw.prompts.requests import first_requests
+from gemmule.sw.text.chat import Template
 
 RUNS = (("ar", "pass", "completion"), ("draft", "pass", "completion"), ("pld", "pass", "copy"),
         ("draft", "draft", "completion"), ("draft", "step", "completion"))
@@ -47,6 +59,22 @@ PRUNED_RUN = RUNS[2]
 """The same where the cache is pruned."""
 EVERY = tuple((name, "pass", "copy") for name, one in METHODS.items() if one.common and one.lossless)
 """The same with ``--every``."""
+MODELS = (SMALL, DEFAULT, TUNED, "smollm2")
+
+
+def trained_runs(pair: Pair) -> tuple[tuple[str, str, str], ...]:
+    """The same with ``--trained``."""
+    own = {TUNED: ("streaming", "layerskip"), DEFAULT: ("calm", "skipdecode")}.get(pair.name, ())
+    return tuple((name, "pass", "copy") for name, one in METHODS.items()
+                 if one.trained in pair.trained or name in own)
+
+
+def prompt_of(pair: Pair, category: str, most: int) -> list[int]:
+    """The first ``most`` tokens of a category's first text, or a first request, whole, of a model that has chats."""
+    if pair.chat:
+        request = next(iter(first_requests().values()))[0].text
+        return pair.plain(Template(pair.chat, pair.name).render([{"role": "user", "content": request}]))
+    return pair.encode(load_categories()[category][0].text)[:most]
 
 
 def told(run: Generation, dram: bytes) -> dict[str, Any]:
@@ -66,15 +94,15 @@ def _models(pair: Pair, method: str) -> list[str]:
 def decode(pair: Pair, args: argparse.Namespace, method: str, launch: str, category: str,
            pruning: Pruning | None = None) -> dict[str, Any]:
     """One text on both back ends."""
-    prompt = pair.encode(load_categories()[category][0].text)[:args.prompt_tokens]
+    prompt = prompt_of(pair, category, args.prompt_tokens)
     way, options = METHODS[method], OPTIONS.get(method, {})
     runs: dict[str, dict[str, Any]] = {}
     seconds: dict[str, float] = {}
     size = 0
     for backend in ("model", "rtl"):
         with Session(load_config(args.config), backend, pair, launch=launch, general=way.needs_general,
-                     int4=needing_int4(method, options), drafting=drafting_of({method: options}, pair.positions),
-                     pruning=pruning) as session, \
+                     int4=needing_int4(method, options), trained=[way.trained] if way.trained else [],
+                     drafting=drafting_of({method: options}, pair.positions), pruning=pruning) as session, \
                 working(f"{method}, --launch {launch}, on {backend}", least=1.0):
             begun = time.perf_counter()
             run = session.generate(method, prompt, args.new_tokens, options=options)
@@ -95,17 +123,19 @@ def decode(pair: Pair, args: argparse.Namespace, method: str, launch: str, categ
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", default="base")
-    parser.add_argument("--model", default="default", choices=("small", "default"))
+    parser.add_argument("--model", default=DEFAULT, choices=MODELS)
     parser.add_argument("--prompt-tokens", type=int, default=96, help="of a prompt at most")
     parser.add_argument("--new-tokens", type=int, default=64)
     parser.add_argument("--prune", type=Path, nargs="+", help="schedules of the target's cache, a text for each")
     parser.add_argument("--every", action="store_true", help="every method")
+    parser.add_argument("--trained", action="store_true", help="every method for which the model was trained")
     parser.add_argument("--out", type=Path, default=Path("build/decode_rtl.json"))
     args = parser.parse_args()
-    pair = bundled_pair(args.model)
+    pair = open_pair(args.model)
     setting = {name: getattr(args, name) for name in ("config", "model", "prompt_tokens", "new_tokens")}
     schedules = {path.stem: load_pruning(path) for path in args.prune or ()}
-    runs = [(PRUNED_RUN, name) for name in schedules] or [(run, None) for run in (EVERY if args.every else RUNS)]
+    chosen = trained_runs(pair) if args.trained else EVERY if args.every else RUNS
+    runs = [(PRUNED_RUN, name) for name in schedules] or [(run, None) for run in chosen]
     record = json.loads(args.out.read_text()) if args.out.is_file() else {}
     if record.get("setting") != setting:
         record = {"command": "python -m benchmarks.decode_rtl", "setting": setting, "machine": machine(), "rows": []}

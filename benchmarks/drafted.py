@@ -6,7 +6,7 @@ SmolLM2 answers the requests of `benchmarks/smollm2/held_out.json`, by the integ
 of an answer the drafter guesses the next seven. Of them follow, by position, the temperature at which its softmax is
 closest to what came (`TEMPERATURES` in sw/decoding/methods/parallel.py), how often each rank was right (`RANKS`), and
 the tokens a step of trees, by themselves and joined with runs of the text that count more or less (`TRUST` in
-joined.py).
+joined.py) and with texts that the model wrote to prompts that it made up.
 Each answer's guesses are kept in `--kept`, so that a run that was broken off goes on. New weights of the drafter want a
 new run and these three tables, though texts are the same without.
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -32,11 +32,17 @@ from gemmule.compiler.ir import Borrowed, Cache, IntegerInterpreter, Network, Ro
 from gemmule.compiler.quantize.narrow import narrowed
 from gemmule.io.files import write_atomically
 from gemmule.sw.decoding.candidates.branches import grow
-from gemmule.sw.decoding.methods.joined import TRUST, mixed
+from gemmule.sw.decoding.candidates.stored import Stored
+from gemmule.sw.decoding.methods.chooser import Chooser
+from gemmule.sw.decoding.methods.chooser import Path as Candidates
+from gemmule.sw.decoding.methods.joined import TRUST
 from gemmule.sw.decoding.methods.parallel import FORMS, TEMPERATURES, WIDEST, Guesses, OnePassDrafter
+from gemmule.sw.decoding.methods.recycling import Table
 from gemmule.sw.decoding.methods.suffix import Texts
 from gemmule.sw.decoding.tree import Tree
 from gemmule.sw.decoding.verify import greedy as accepted
+from gemmule.sw.limits import WRITINGS
+from gemmule.sw.models.pair import open_pair
 from gemmule.sw.models.quantised import quantised
 from gemmule.sw.models.sources import read_source
 from gemmule.sw.models.trained.calibrate import hidden_rows
@@ -166,24 +172,36 @@ def _loss(anchors: list[tuple[np.ndarray, np.ndarray, list[int]]], position: int
     return total
 
 
+class Guessing(Chooser):
+    """Joins guesses that are given with runs of the text, which count so much."""
+
+    def __init__(self, most: int, trust: Sequence[float], stored: Stored | None) -> None:
+        super().__init__(most, Texts(DEPTH), Table(1), stored=stored)
+        self.trust, self.guesses = trust, Guesses()
+
+    def guessed(self, path: Candidates) -> Mapping[int, float]:
+        return dict(self.guesses[len(path)]) if len(path) < len(self.guesses) else {}
+
+
 def steps_of(every: list[Answer], weights: str, form: str, top: int, count: int,
-             trust: Sequence[float] | None = None) -> float:
-    """Tokens a step of trees of so many candidates; ``trust``: joined with runs of the text, which count so much."""
+             trust: Sequence[float] | None = None, stored: Stored | None = None) -> float:
+    """Tokens a step of trees of so many candidates; ``trust``: joined with runs of the text, which count so much, and
+    with those of ``stored``. Answers behind wrong candidates are not known here, so none are used.
+    """
     tokens = steps = 0
     for answer in every:
-        at, texts = answer.prompt, Texts(DEPTH)
+        at, joined = answer.prompt, Guessing(count, trust or (), stored)
+        joined.begin(answer.ids[:at])
         while at < len(answer.ids):
             place, ids = at - answer.prompt, answer.ids[:at]
             parts = zip(answer.tokens[weights][place].tolist(), answer.logits[weights][place].tolist())
-            guesses: Guesses = [list(zip(own, FORMS[form](position, logits)))[:top]
-                                for position, (own, logits) in enumerate(parts)]
-            texts.begin(ids)
-            if trust is None:
-                tree = grow(ids[-1], count, 0, partial(OnePassDrafter.behind, guesses)).tree
-            else:
-                runs = tuple(reversed(texts.places(ids)))
-                tree = grow(ids[-1], count, (0, runs), partial(mixed, guesses, trust)).tree
-            at += len(accepted(*_told(tree, answer.ids[at:]))[0])
+            joined.guesses = [list(zip(own, FORMS[form](position, logits)))[:top]
+                              for position, (own, logits) in enumerate(parts)]
+            tree = grow(ids[-1], count, 0, partial(OnePassDrafter.behind, joined.guesses)).tree if trust is None else \
+                joined.chosen(ids, count, joined.place(ids), joined.mixed, 0)
+            new = answer.ids[at:at + len(accepted(*_told(tree, answer.ids[at:]))[0])]
+            joined.texts.add(new)
+            at += len(new)
             steps += 1
         tokens += len(answer.ids) - answer.prompt
     return tokens / steps
@@ -207,7 +225,7 @@ def main() -> None:
     parser.add_argument("--kept", type=Path, default=Path("build/drafted"))
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
     args = parser.parse_args()
-    every = answers(args.requests, args.kept)
+    every, stored = answers(args.requests, args.kept), Stored(open_pair(NAME).datastore(WRITINGS))
     record: dict[str, Any] = {
         "schema": "gemmule/benchmark-drafted/1", "version": __version__, "model": NAME, "requests": len(every),
         "tokens": sum(len(one.ids) - one.prompt for one in every), "in use": {
@@ -219,7 +237,8 @@ def main() -> None:
         steps = {name: round(steps_of(every, weights, form, top, count), 3) for name, form, top, count in TREES}
         found["tokens a step"] = steps
         found["joined"] = [{"trust": trust} | {f"of {count}": round(steps_of(
-            every, weights, "confident", 4, count, trust), 3) for count in (7, 15)} for trust in TRUSTS]
+            every, weights, "confident", 4, count, trust, stored), 3) for count in (7, 15)} for trust in TRUSTS]
+        found["joined with the text alone"] = round(steps_of(every, weights, "confident", 4, 15, TRUST), 3)
         rows.append({"weights": weights, "first token right": float(np.mean(right)), **steps})
         print(f"{weights}: temperatures {found['temperatures']}, ranks {found['ranks']}")
         show(f"joined with runs of the text, {weights}", found["joined"])

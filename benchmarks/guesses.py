@@ -27,7 +27,7 @@ from gemmule.sw.decoding.session import Session
 from gemmule.sw.decoding.tree import Tree
 from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.models.pair import open_pair
-from gemmule.sw.step import Forward
+from gemmule.sw.step import Asking, Forward
 from gemmule.sw.text.chat import Template
 
 REQUESTS = (
@@ -54,7 +54,7 @@ class Watched(Chooser):
         super().__init__(most, Texts(DEPTH), Table(8))
         self.found = found
 
-    def propose(self, ids: list[int], budget: int) -> Tree:
+    def propose(self, ids: list[int], budget: int) -> Asking[Tree] | Tree:
         self.before = dict(self.table.behind)
         self.ordered = sorted(self.beside, key=lambda token: -self.beside[token])
         self.longest = next(iter(self.texts.places(ids)), None)

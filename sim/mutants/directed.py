@@ -22,7 +22,7 @@ from gemmule.sim.mutants.watchdog import watchdog_checks
 
 __all__ = ["directed"]
 
-FIRST = ("leaps of silence", "leaps to a limit", "leaps over commands", "counters in turn", "prompt", "behind an error",
+FIRST = ("leaps of silence", "leaps to a limit", "leaps over commands", "prompt", "behind an error",
          "brinks", "programs", "nothing due", "listed", "held", "scaled", "nested", "often")
 """Brief checks that notice what others do not."""
 SECOND = "sums of resolve", "lengths", "leaps over units' commands", "many commands"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from gemmule.sw.decoding.candidates.branches import grow
 from gemmule.sw.decoding.candidates.stored import Stored
 from gemmule.sw.decoding.candidates.suffixes import Node, Suffixes
 from gemmule.sw.decoding.methods import METHODS
-from gemmule.sw.decoding.methods.chooser import Chooser
+from gemmule.sw.decoding.methods.chooser import Chooser, Path
 from gemmule.sw.decoding.methods.lookahead import Lookahead
 from gemmule.sw.decoding.methods.ngram import LAX, STRICT, NGram, likeliest
 from gemmule.sw.decoding.methods.recycling import ANSWERS, CHANCES, Recycling, Table
@@ -228,6 +228,26 @@ def test_the_chooser_has_both() -> None:
     assert either.tokens == [3, 7, 7, 2, 3]
     later = made(False, 3).propose(text, 15)
     assert {later.tokens[node] for node in later.children(0)} == {50, 51}, "a run of two tokens is too short"
+
+
+def test_guesses_of_a_model_stand_in_the_place_of_the_table() -> None:
+    """Each at its path: less than what followed a long run; where there is none, the target's last answers count."""
+    class Guessing(Chooser):
+        trust = (0.1, 0.3, 0.9)
+
+        def guessed(self, path: Path) -> Mapping[int, float]:
+            return {(): {70: 0.6, 71: 0.2}, (70,): {80: 0.7}}.get(path, {})
+
+    for text, first in (([2, 3, 7, 7, 2, 3], [70, 7, 71]), ([1, 2, 3, 7, 7, 1, 2, 3], [7, 70, 71])):
+        drafter = Guessing(15, Texts(24), Table(1))
+        drafter.table.behind = {3: [50], 70: [60], 71: [61]}
+        drafter.begin(text)
+        found = drafter.mixed(drafter.place(text))
+        assert [token for token, _, _ in found][:3] == first
+        assert 50 not in [token for token, _, _ in found]
+        places = {token: place for token, _, place in found}
+        assert drafter.mixed(places[70])[0][:2] == (80, 0.7)
+        assert drafter.mixed(places[71])[0][:2] == (61, ANSWERS[0])
 
 
 def test_where_the_table_has_nothing() -> None:

@@ -20,11 +20,13 @@ stood before, else of the table.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from gemmule.sw.decoding.adaptive.worth import Worth
-from gemmule.sw.decoding.candidates.branches import grow
+from gemmule.sw.decoding.candidates.branches import Follow, grow
 from gemmule.sw.decoding.candidates.stored import Stored
 from gemmule.sw.decoding.candidates.suffixes import Node
 from gemmule.sw.decoding.methods import recycling, suffix
@@ -37,9 +39,9 @@ from gemmule.sw.limits import CORPORA, DRAFTS, NO_CORPUS, WRITINGS, Range
 
 if TYPE_CHECKING:
     from gemmule.sw.datastore.datastore import Places
-    from gemmule.sw.step import Forward
+    from gemmule.sw.step import Asking, Forward
 
-__all__ = ["METHOD", "Chooser"]
+__all__ = ["CORPUS", "METHOD", "Chooser", "Path", "Place", "stored_of"]
 
 FORMS = ("both", "either")
 TRUST = (0.15, 0.5, 0.5, 0.6, 0.9)
@@ -52,14 +54,33 @@ WIDEST = 16
 """Candidates behind one that are looked at."""
 Runs = tuple[tuple[int, Node], ...]
 """Runs that end with a token: tokens of each, the shortest first, and what followed."""
-Place = tuple[int, Runs, dict[int, float], "tuple[Places, ...]"]
-"""A token, the runs that end with it, chances by the answers behind rejected candidates for its place, and the runs of
-a datastore.
-"""
+Path = tuple[int, ...]
+"""Candidates from the first one on."""
+NOTHING: Mapping[int, float] = MappingProxyType({})
+
+
+class Place(NamedTuple):
+    """A token of the tree.
+
+    Attributes:
+        runs: that end with it and stood before in the text.
+        beside: chances by the answers behind rejected candidates for its place.
+        stored: runs of a datastore that end with it.
+        path: candidates up to it, the first one first.
+    """
+
+    token: int
+    runs: Runs = ()
+    beside: Mapping[int, float] = NOTHING
+    stored: tuple[Places, ...] = ()
+    path: Path = ()
 
 
 class Chooser(Recycling):
     """Drafts from texts where they match, from a datastore and from the table."""
+
+    trust: Sequence[float] = TRUST
+    """How much what followed a run of 1, 2, .. tokens counts."""
 
     def __init__(self, most: int, texts: Texts, table: Table, *, prompts: bool = True, least_match: int = 2,
                  both: bool = True, stored: Stored | None = None, worth: Worth | None = None) -> None:
@@ -75,55 +96,72 @@ class Chooser(Recycling):
         self.common: dict[int, float] = {}
         """The most frequent tokens of the text, with how much they are worth."""
 
-    def begin(self, ids: list[int], dropped: int = 0) -> None:
+    def begin(self, ids: list[int], dropped: int = 0) -> Asking[None] | None:
         self.texts.begin(ids)
         self.beside = {}
         if self.worth:
             self.worth.begin(len(ids))
+        return None
 
-    def propose(self, ids: list[int], budget: int) -> Tree:
+    def propose(self, ids: list[int], budget: int) -> Asking[Tree] | Tree:
+        first = self.place(ids)
+        follow = self.mixed if self.both else self._of_runs if self.run(first) >= self.least_match else self._of_table
+        return self.chosen(ids, budget, first, follow, 0)
+
+    def place(self, ids: list[int]) -> Place:
+        """The text's last token."""
         runs: Runs = tuple(reversed(self.texts.places(ids)))
-        most = min(self.most, budget)
-        stored: tuple[Places, ...] = ()
         if self.both:
             self.common = {token: COMMON * share for token, share in self.texts.own.root.likely()[:WIDEST]}
-            follow = self._mixed
-            stored = self.stored.ends(ids) if self.stored else ()
-        else:
-            follow = self._of_runs if runs and runs[-1][0] >= self.least_match else self._of_table
-        first: Place = (ids[-1], runs, self.beside, stored)
-        found = self.worth.chosen(lambda count: grow(ids[-1], count, first, follow), most, 0) \
+        return Place(ids[-1], runs, self.beside, self.stored.ends(ids) if self.both and self.stored else ())
+
+    @staticmethod
+    def run(place: Place) -> int:
+        """Tokens of the longest run that ends with a token and stood before."""
+        return place.runs[-1][0] if place.runs else 0
+
+    def chosen(self, ids: list[int], budget: int, first: Place, follow: Follow[Place], drafting: int) -> Tree:
+        """The tree of as many candidates as are worth their rows; ``drafting``: cycles spent on them."""
+        most = min(self.most, budget)
+        found = self.worth.chosen(lambda count: grow(ids[-1], count, first, follow), most, drafting) \
             if self.worth else grow(ids[-1], most, first, follow)
         self.tree = found.tree
         return self.tree
 
+    def guessed(self, path: Path) -> Mapping[int, float]:
+        """What a model says may follow a path, each token with its chance; their sum is how much it is worth. It stands
+        in the place of the table's entries.
+        """
+        return {}
+
     def _of_table(self, place: Place) -> list[tuple[int, float, Place]]:
-        return [(after, chance, (after, (), {}, ())) for after, chance, _ in self.table.follow(place[0])]
+        return [(after, chance, Place(after)) for after, chance, _ in self.table.follow(place.token)]
 
     def _of_runs(self, place: Place) -> list[tuple[int, float, Place]]:
-        return self._behind(place[1], (), _mix({}, place[1]))
+        return self._behind(place, _mix({}, place.runs))
 
-    def _mixed(self, place: Place) -> list[tuple[int, float, Place]]:
-        token, runs, beside, stored = place
+    def mixed(self, place: Place) -> list[tuple[int, float, Place]]:
+        """Candidates by all sources."""
         chances = self.common
-        for run in stored:
+        for run in place.stored:
             assert self.stored is not None
             trust = self.stored.trust(run)
             chances = _joined(chances, 1 - trust, {
                 after: trust * share for after, share, _ in self.stored.behind(run)})
-        for known in (beside, {after: chance for after, chance, _ in self.table.follow(token)}):
+        answers = {after: chance for after, chance, _ in self.table.follow(place.token)}
+        guess = self.guessed(place.path)
+        for known in (guess,) if guess else (place.beside, answers):
             chances = _joined(chances, 1 - sum(known.values()), known)
-        return self._behind(runs, stored, _mix(chances, runs))
+        return self._behind(place, _mix(chances, place.runs, self.trust))
 
-    def _behind(self, runs: Runs, stored: tuple[Places, ...], chances: dict[int, float]
-                ) -> list[tuple[int, float, Place]]:
+    def _behind(self, place: Place, chances: dict[int, float]) -> list[tuple[int, float, Place]]:
         """The likeliest candidates, each with the runs that it makes longer."""
         found, shortest = [], ((0, self.texts.own.root),) if self.both else ()
         for after, chance in sorted(chances.items(), key=lambda item: -item[1])[:WIDEST]:
-            longer = [(length + 1, node.children[after]) for length, node in (*shortest, *runs)
+            longer = [(length + 1, node.children[after]) for length, node in (*shortest, *place.runs)
                       if after in node.children and node.children[after].children]
-            further = self.stored.longer(after, stored) if self.stored and self.both else ()
-            found.append((after, chance, (after, tuple(longer), dict[int, float](), further)))
+            further = self.stored.longer(after, place.stored) if self.stored and self.both else ()
+            found.append((after, chance, Place(after, tuple(longer), stored=further, path=(*place.path, after))))
         return found
 
     def observe(self, out: Forward, path: list[int], new: list[int]) -> None:
@@ -136,7 +174,7 @@ class Chooser(Recycling):
                 self.beside[after] = self.beside.get(after, 0.0) + BESIDE * chance / len(rejected)
 
 
-def _joined(chances: dict[int, float], left: float, known: dict[int, float]) -> dict[int, float]:
+def _joined(chances: dict[int, float], left: float, known: Mapping[int, float]) -> dict[int, float]:
     """Chances of which so much is left, and those that are known."""
     found = {after: left * chance for after, chance in chances.items()}
     for after, chance in known.items():
@@ -144,31 +182,45 @@ def _joined(chances: dict[int, float], left: float, known: dict[int, float]) -> 
     return found
 
 
-def _mix(chances: dict[int, float], runs: Runs) -> dict[int, float]:
-    """Chances with those of runs mixed in, the shortest first."""
+def _mix(chances: dict[int, float], runs: Runs, trusted: Sequence[float] = TRUST) -> dict[int, float]:
+    """Chances with those of runs mixed in, the shortest first; ``trusted``: as :data:`TRUST`."""
     for length, node in runs:
-        trust, seen = TRUST[min(length, len(TRUST)) - 1], sum(child.count for child in node.children.values())
+        trust, seen = trusted[min(length, len(trusted)) - 1], sum(child.count for child in node.children.values())
         chances = {after: (1 - trust) * chance for after, chance in chances.items()}
         for after, child in node.children.items():
             chances[after] = chances.get(after, 0.0) + trust * child.count / seen
     return chances
 
 
+def stored_of(request: Request) -> Stored | None:
+    """The texts of ``--chooser-corpus``; None: there are none.
+
+    Raises:
+        InputError: there is no datastore of them.
+    """
+    corpus = request.options[CORPUS.key] or (WRITINGS if request.writes else NO_CORPUS)
+    if corpus == NO_CORPUS:
+        return None
+    if request.datastore is None:
+        raise InputError(f"{CORPUS.name} {corpus} needs a datastore of texts in the target's tokens: take {NO_CORPUS}")
+    return Stored(request.datastore(corpus))
+
+
 def _make(request: Request) -> Chooser:
-    options, stored = request.options, None
-    corpus = options["chooser_corpus"] or (WRITINGS if request.writes else NO_CORPUS)
-    both = options["chooser_form"] == "both"
-    if corpus != NO_CORPUS:
-        if request.datastore is None:
-            raise InputError(f"--chooser-corpus {corpus} needs a datastore of texts in the target's tokens: take "
-                             f"{NO_CORPUS}")
-        stored = Stored(request.datastore(corpus))
+    options, both = request.options, request.options["chooser_form"] == "both"
     return Chooser(request.lengths.most(), texts_of(request), table_of(request),
                    prompts=options["recycling_prompts"] == "on", least_match=options["chooser_min_match"],
-                   both=both, stored=stored, worth=Worth(request.host.launch_cycles, request.host.step_cycles,
-                                                   request.curve.row_costs) if both and request.curve else None)
+                   both=both, stored=stored_of(request), worth=Worth(
+                       request.host.launch_cycles, request.host.step_cycles, request.curve.row_costs)
+                   if both and request.curve else None)
 
 
+CORPUS = Option(
+    name="--chooser-corpus", limits=(NO_CORPUS, *CORPORA),
+    otherwise=f"{WRITINGS} where the model brings some, else {NO_CORPUS}",
+    help="Texts beside the one that is written: those of a datastore, or none; writings: what the model wrote to "
+         "prompts that it made up.")
+"""Of methods that look at a datastore, too."""
 OWN_DEFAULTS: dict[str, float | str] = {"recycling_prompts": "off", "recycling_top": 1}
 """Of the table's options."""
 
@@ -183,10 +235,7 @@ METHOD = Method(
     options=(
         *suffix.OPTIONS, *(replace(option, default=OWN_DEFAULTS.get(option.key, option.default))
                            for option in recycling.OPTIONS),
-        Option(name="--chooser-corpus", limits=(NO_CORPUS, *CORPORA),
-               otherwise=f"{WRITINGS} where the model brings some, else {NO_CORPUS}",
-               help="Texts beside the one that is written: those of a datastore, or none; writings: what the model "
-                    "wrote to prompts that it made up."),
+        CORPUS,
         Option(name="--chooser-form", limits=FORMS, default="both",
                help="Whether one tree has candidates of both, or a step those of either."),
         Option(name="--chooser-min-match", limits=Range(1, 16, "tokens"), default=2,

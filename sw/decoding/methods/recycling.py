@@ -26,7 +26,7 @@ from gemmule.sw.limits import DRAFTS, Range
 
 if TYPE_CHECKING:
     from gemmule.sw.device.costs.cost_curve import CostCurve
-    from gemmule.sw.step import Forward, Want
+    from gemmule.sw.step import Asking, Forward, Want
 
 __all__ = ["ANSWERS", "CHANCES", "METHOD", "OPTIONS", "WARM", "Recycling", "Table", "table_of"]
 
@@ -89,7 +89,7 @@ class Recycling(Drafter):
     def read(self, tokens: list[int], out: Forward) -> None:
         self.table.take(tokens, out)
 
-    def propose(self, ids: list[int], budget: int) -> Tree:
+    def propose(self, ids: list[int], budget: int) -> Asking[Tree] | Tree:
         most = min(self.most, budget)
         if self.paying is not None:
             most = min(most, self.paying(len(ids) // 64 * 64))
