@@ -7,7 +7,8 @@ Prompt and host count, each text begins cold. The target's greedy text does not 
 that), so it is written once, many texts at a time, and a stand-in for the target's interpreter tells it to the decoding
 loop, with the hidden rows that one pass over the text leaves. Drafts, launches and cycles are those of the real run, in
 a small part of its time. The first ``--real`` requests of each category also run with the interpreter itself by the
-last such method, and must have equal tokens and cycles. `joined` also learns from the answers behind rejected
+last such method, and must have equal tokens, steps and cycles up to the last step, in which candidates may go on behind
+the text's end. `joined` also learns from the answers behind rejected
 candidates, which nobody can tell: it always runs with the interpreter. Texts that another record has are taken from
 there. `gemmule bench --model smollm2 --method parallel,joined --num-speculative-tokens 15 --max-new-tokens 96` is the
 real run of all.
@@ -95,15 +96,15 @@ def measured(session: Session, requests: dict[str, list[int]], texts: dict[str, 
                        "new_tokens": len(answer), "distinct_4grams": distinct(answer, 4)}
         plain = run("ar", told)
         costs = _costs(model, len(prompt) + len(answer) // 2)
-        for method in methods:
-            made = run(method, None if method in LEARNING else told)
+        runs = {method: run(method, None if method in LEARNING else told) for method in methods}
+        for method, made in runs.items():
             if made.tokens != answer:
                 raise SystemExit(f"{request}: {method} must give the greedy text, which it does not")
             row[method] = _row(made, plain, costs)
         if as_told and seen[category] < real_ones:
-            other = run(as_told[-1], None)
-            if (other.tokens, other.ledger.cycles) != (answer, row[as_told[-1]]["cycles"]):
-                raise SystemExit(f"{request}: the text as told must take the cycles of the interpreter's run")
+            other, made = run(as_told[-1], None), runs[as_told[-1]]
+            if (other.tokens, other.steps[:-1], other.curve[:-1]) != (answer, made.steps[:-1], made.curve[:-1]):
+                raise SystemExit(f"{request}: the text as told must take the steps and cycles of the interpreter's run")
         seen[category] += 1
         rows.append(row)
         print(f"{request}: " + ", ".join(f"{name} {row[name]['speedup']:.2f}x" for name in methods), flush=True)

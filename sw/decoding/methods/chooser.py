@@ -75,6 +75,11 @@ class Place(NamedTuple):
     stored: tuple[Places, ...] = ()
     path: Path = ()
 
+    @property
+    def run(self) -> int:
+        """Tokens of the longest run that ends with it."""
+        return self.runs[-1][0] if self.runs else 0
+
 
 class Chooser(Recycling):
     """Drafts from texts where they match, from a datastore and from the table."""
@@ -105,7 +110,7 @@ class Chooser(Recycling):
 
     def propose(self, ids: list[int], budget: int) -> Asking[Tree] | Tree:
         first = self.place(ids)
-        follow = self.mixed if self.both else self._of_runs if self.run(first) >= self.least_match else self._of_table
+        follow = self.mixed if self.both else self._of_runs if first.run >= self.least_match else self._of_table
         return self.chosen(ids, budget, first, follow, 0)
 
     def place(self, ids: list[int]) -> Place:
@@ -114,11 +119,6 @@ class Chooser(Recycling):
         if self.both:
             self.common = {token: COMMON * share for token, share in self.texts.own.root.likely()[:WIDEST]}
         return Place(ids[-1], runs, self.beside, self.stored.ends(ids) if self.both and self.stored else ())
-
-    @staticmethod
-    def run(place: Place) -> int:
-        """Tokens of the longest run that ends with a token and stood before."""
-        return place.runs[-1][0] if place.runs else 0
 
     def chosen(self, ids: list[int], budget: int, first: Place, follow: Follow[Place], drafting: int) -> Tree:
         """The tree of as many candidates as are worth their rows; ``drafting``: cycles spent on them."""

@@ -63,7 +63,7 @@ class Joined(Chooser):
     def propose(self, ids: list[int], budget: int) -> Asking[Tree]:
         first, drafter = self.place(ids), self.drafter
         drafter.pending, drafter.spent, self.guesses = len(ids) - 1, 0, []
-        if self.run(first) < self.least_match or drafter.elsewhere or not drafter.cache.kept:
+        if first.run < self.least_match or drafter.elsewhere or not drafter.cache.kept:
             self.guesses = yield from drafter.guesses(ids, budget)
         return self.chosen(ids, budget, first, self.mixed, drafter.spent)
 
