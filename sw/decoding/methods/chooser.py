@@ -85,7 +85,7 @@ class Chooser(Recycling):
     """Drafts from texts where they match, from a datastore and from the table."""
 
     trust: Sequence[float] = TRUST
-    """How much what followed a run of 1, 2, .. tokens counts."""
+    """How much what followed a run of 1, 2, .. tokens counts beside what is :meth:`guessed`."""
 
     def __init__(self, most: int, texts: Texts, table: Table, *, prompts: bool = True, least_match: int = 2,
                  both: bool = True, stored: Stored | None = None, worth: Worth | None = None) -> None:
@@ -152,7 +152,7 @@ class Chooser(Recycling):
         guess = self.guessed(place.path)
         for known in (guess,) if guess else (place.beside, answers):
             chances = _joined(chances, 1 - sum(known.values()), known)
-        return self._behind(place, _mix(chances, place.runs, self.trust))
+        return self._behind(place, _mix(chances, place.runs, self.trust if guess else TRUST))
 
     def _behind(self, place: Place, chances: dict[int, float]) -> list[tuple[int, float, Place]]:
         """The likeliest candidates, each with the runs that it makes longer."""

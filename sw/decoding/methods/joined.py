@@ -38,12 +38,20 @@ TRUST = (0.075, 0.225, 0.375, 0.525, 0.6)
 """How much what followed a run of 1, 2, .. tokens counts beside the drafter; the last one for all longer ones."""
 
 
+class Guesser(OnePassDrafter):
+    """The drafter, with costs that are known beforehand: a first tree of as many rows as there can be would say nothing
+    of fewer ones.
+    """
+
+    foreseeing = True
+
+
 class Joined(Chooser):
     """Drafts from the drafter's guesses and from texts; where there are no guesses, from the table of last answers."""
 
     trust = TRUST
 
-    def __init__(self, drafter: OnePassDrafter, texts: Texts, *, least_match: int = 6,
+    def __init__(self, drafter: Guesser, texts: Texts, *, least_match: int = 6,
                  stored: Stored | None = None) -> None:
         """``least_match``: tokens of a run behind which the drafter's pass is left out; ``stored``: other texts."""
         super().__init__(drafter.most, texts, Table(1), prompts=False, stored=stored, worth=drafter.worth)
@@ -74,9 +82,8 @@ class Joined(Chooser):
 
 def _make(request: Request) -> Joined:
     options = request.options
-    drafter = OnePassDrafter(trained_model(request, "parallel", "joined"), request.lengths.most(),
-                             top=options["parallel_top"], form=options["parallel_form"], kept=request.kept,
-                             host=request.host)
+    drafter = Guesser(trained_model(request, "parallel", "joined"), request.lengths.most(),
+                      top=options["parallel_top"], form=options["parallel_form"], kept=request.kept, host=request.host)
     return Joined(drafter, texts_of(request), least_match=options["joined_min_match"], stored=stored_of(request))
 
 
