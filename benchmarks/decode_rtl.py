@@ -88,7 +88,8 @@ def told(run: Generation, dram: bytes) -> dict[str, Any]:
 def _models(pair: Pair, method: str) -> list[str]:
     """SHA-256 of those that the text comes of."""
     way = METHODS[method]
-    return list(pair.digests[:1 + (way.needs_draft or way.schedule is not None or way.parts is not None)])
+    return [*pair.digests[:1 + (way.needs_draft or way.schedule is not None or way.parts is not None)],
+            *([pair.trained[way.trained]().made.file.sha256] if way.trained else [])]
 
 
 def decode(pair: Pair, args: argparse.Namespace, method: str, launch: str, category: str,

@@ -35,7 +35,7 @@ from gemmule.sw.decoding.candidates.branches import grow
 from gemmule.sw.decoding.candidates.stored import Stored
 from gemmule.sw.decoding.methods.chooser import Chooser
 from gemmule.sw.decoding.methods.chooser import Path as Candidates
-from gemmule.sw.decoding.methods.joined import TRUST
+from gemmule.sw.decoding.methods.joined import TRUST, guesses_at
 from gemmule.sw.decoding.methods.parallel import FORMS, TEMPERATURES, WIDEST, Guesses, OnePassDrafter
 from gemmule.sw.decoding.methods.recycling import Table
 from gemmule.sw.decoding.methods.suffix import Texts
@@ -180,7 +180,7 @@ class Guessing(Chooser):
         self.trust, self.guesses = trust, Guesses()
 
     def guessed(self, path: Candidates) -> Mapping[int, float]:
-        return dict(self.guesses[len(path)]) if len(path) < len(self.guesses) else {}
+        return guesses_at(self.guesses, path)
 
 
 def steps_of(every: list[Answer], weights: str, form: str, top: int, count: int,

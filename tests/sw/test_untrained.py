@@ -250,6 +250,26 @@ def test_guesses_of_a_model_stand_in_the_place_of_the_table() -> None:
         assert drafter.mixed(places[71])[0][:2] == (61, ANSWERS[0])
 
 
+def test_runs_count_beside_guesses_by_another_table_than_alone() -> None:
+    class Guessing(Chooser):
+        trust = (0.01,)
+        guesses: Mapping[int, float] = {}
+
+        def guessed(self, path: Path) -> Mapping[int, float]:
+            return self.guesses
+
+    text, found = [1, 2, 3, 7, 1, 2, 3], []
+    for guesses in ({}, {70: 0.6}):
+        drafter = Guessing(15, Texts(24), Table(1))
+        drafter.begin(text)
+        drafter.guesses = guesses
+        found.append([one[:2] for one in drafter.mixed(drafter.place(text))])
+    plain = Chooser(15, Texts(24), Table(1))
+    plain.begin(text)
+    assert found[0] == [one[:2] for one in plain.mixed(plain.place(text))]
+    assert [one[0][0] for one in found] == [7, 70]
+
+
 def test_where_the_table_has_nothing() -> None:
     """The answers behind rejected candidates for the same place stand in, before the text's frequent tokens."""
     drafter = Chooser(7, Texts(24), Table(2))

@@ -32,7 +32,7 @@ from gemmule.sw.limits import DRAFTS, Range
 if TYPE_CHECKING:
     from gemmule.sw.step import Asking, Forward
 
-__all__ = ["METHOD", "TRUST", "Joined"]
+__all__ = ["METHOD", "TRUST", "Joined", "guesses_at"]
 
 TRUST = (0.075, 0.225, 0.375, 0.525, 0.6)
 """How much what followed a run of 1, 2, .. tokens counts beside the drafter; the last one for all longer ones."""
@@ -66,7 +66,7 @@ class Joined(Chooser):
         yield from self.drafter.begin(ids, dropped)
 
     def guessed(self, path: Path) -> Mapping[int, float]:
-        return dict(self.guesses[len(path)]) if len(path) < len(self.guesses) else {}
+        return guesses_at(self.guesses, path)
 
     def propose(self, ids: list[int], budget: int) -> Asking[Tree]:
         first, drafter = self.place(ids), self.drafter
@@ -78,6 +78,11 @@ class Joined(Chooser):
     def observe(self, out: Forward, path: list[int], new: list[int]) -> None:
         super().observe(out, path, new)
         self.drafter.observe(out, path, new)
+
+
+def guesses_at(guesses: Guesses, path: Path) -> Mapping[int, float]:
+    """What a one-pass drafter says behind a path: it knows the path's length alone."""
+    return dict(guesses[len(path)]) if len(path) < len(guesses) else {}
 
 
 def _make(request: Request) -> Joined:
