@@ -6,6 +6,7 @@ from gemmule.hw.command.resolve import FAULT_BITS
 from gemmule.hw.flow.cells import Bit
 from gemmule.hw.flow.induction import Invariant, View
 from gemmule.isa import COMMAND_BYTES, HEADER, MoveFlag, Unit
+from gemmule.resolve import FAULTS
 
 __all__ = ["INVARIANTS", "WORDS"]
 
@@ -18,6 +19,7 @@ WORDS = (f"{_COMMANDS}.memory", f"{_DONE}.behind.memory")
 """RAMs of which invariants speak word by word."""
 _AT = {name: sum(bits for _, bits in HEADER[:i]) for i, (name, _) in enumerate(HEADER)}
 _WORD_BITS = 8 * COMMAND_BYTES
+CODE_BITS = (len(FAULTS) - 1).bit_length()
 IN_QUEUE = 2
 """Place of the flags in a queued load or store."""
 
@@ -60,6 +62,11 @@ def _behind(view: View) -> Bit:
                      _judged(view, view[f"{_DONE}.behind.memory[0]"], level[0]))
 
 
+def _coded(view: View, word: list[Bit], present: Bit) -> Bit:
+    """Of a command in the last stage: the code of its fault has no bit more than the codes need."""
+    return view.if_(present, then=view.no(view.some(*word[_WORD_BITS + 1:][:FAULT_BITS][CODE_BITS:])))
+
+
 def _level(view: View) -> Bit:
     """head + level = tail, and level <= 4, in a queue of four, which has room below; what issue examines are as many,
     one the head."""
@@ -97,9 +104,16 @@ INVARIANTS = (
               (("core.units.vector.stats.divide.turn", 0),)),
     Invariant("nothing comes while a body is dropped", "the REPEAT that drops it has acted", _dropping),
     Invariant("a REPEAT that acts", "a body longer than what is left has been refused", _allowed),
+    Invariant("predicate 0", "always 1; where it shares the register of a constant, which a reset clears, that is 1 "
+              "before the first command comes",
+              lambda view: view.if_(*view["core.dispatch.vector_queue.valid"], then=view["core.predicates"][0])),
     *(_known(stage) for stage in (3, 4, 5)),
     Invariant("store without a fault", "a command that is not known has a fault in the last stage", _last),
     Invariant("store without a fault behind it", "nor has the command behind the last stage", _behind),
+    Invariant("code of a fault", "there are fewer than its bits can tell",
+              lambda view: _coded(view, view[f"{_DONE}.head"], view[f"{_DONE}.valid"][0])),
+    Invariant("code of a fault behind it", "nor has the command behind the last stage another",
+              lambda view: _coded(view, view[f"{_DONE}.behind.memory[0]"], view[f"{_DONE}.behind.level"][0])),
     Invariant("level of the store queue", "it is what was pushed and not popped: never pushed when full", _level),
     Invariant("queued stores", "only commands without a fault are pushed", _queued),
     Invariant("a store's start", "what starts is the head of the queue, a cycle later",

@@ -55,7 +55,7 @@ TURNS = (1 << 9) - 2
 odd number of times."""
 LONG = 12
 """Bits of the longest body that comes twice."""
-FAR = 14
+FAR = 16
 """Bits of the place of a fault."""
 
 """Address of the long program."""

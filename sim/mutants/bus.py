@@ -1,13 +1,11 @@
-"""Checks of what the bus does: stalls, error responses, every bit of an address, resets in the middle."""
+"""Checks of what the bus does: stalls, error responses, resets in the middle."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import numpy as np
 
 from gemmule.csr import FAULT_SHIFT, Control, Csr, Status
-from gemmule.isa import COMMAND_BYTES, Command, MoveFlag, SOp, Unit, VOp, decode, encode_program
+from gemmule.isa import COMMAND_BYTES, Command, MoveFlag, SOp, Unit, VOp, decode
 from gemmule.resolve import FAULTS
 from gemmule.sim.mutants.recorded import MARGIN, SLOW, Check
 from gemmule.sim.mutants.setup import Setup, first_of, launch_of, wanted
@@ -19,10 +17,6 @@ AROUND = range(-14, 6)
 """Cycles around a start in which the device is reset: no answer of the bus is due."""
 SETTLED = 200
 """Cycles for what should not go on."""
-ROW = 64
-"""Bytes from a row to the next."""
-LOW = 14
-"""Lowest bit of an address that is tried alone: above the launch itself."""
 
 
 def stalls(setup: Setup, chance: int) -> Check:
@@ -71,57 +65,6 @@ def error(setup: Setup, where: str, last: bool) -> Check:
         return found or setup.recovered(rtl)
 
     return Check(f"error of a {where}, {'last' if last else 'first'}", run)
-
-
-def _far(bits: int) -> Iterator[tuple[str, int, list[Command], dict[int, int]]]:
-    """Launches whose last move is at an address of one high bit: by its base or by its offset, through either buffer of
-    the store unit, as a row of a list, or as the row behind the first."""
-    for bit in range(LOW, bits):
-        for name, base, offset in (("base", 1 << bit, 0), ("offset", 0, 1 << bit)):
-            for unit, moves in ((Unit.LOAD, 1), (Unit.STORE, 1), (Unit.STORE, 2))[:1 if offset else 3]:
-                near, there = (Command.make(unit, bytes=4, row=0, block_stride=1, rows=1, base=at, offset=offset)
-                               for at, offset in ((0, 0), (1, offset)))
-                yield (f"{unit.label} {moves} with bit {bit} of its {name}", 1 << bit, [near, there][-moves:],
-                       {1: base})
-        for unit in (Unit.LOAD, Unit.STORE):
-            yield f"indexed {unit.label} with bit {bit}", 1 << bit, [Command.make(
-                unit, flags=(MoveFlag.INDEXED,), bytes=4, row=0, block_stride=1, rows=1, base=1)], {1: 1 << bit}
-            yield f"second row of a {unit.label} with bit {bit}", (1 << bit) + ROW, [Command.make(
-                unit, bytes=4, row=0, row_stride=1, block_stride=1, rows=2, stride=ROW, base=1)], {1: 1 << bit}
-
-
-def addresses(setup: Setup, rtl: RtlDevice) -> str:
-    """The memory answers with an error at one place: a move that goes there, and no other, ends with fault ``axi``."""
-    rtl.watchdog = MARGIN
-    for name, place, commands, bases in _far(setup.config.address_bits):
-        rtl.load(launch_of(name, commands, bases=bases, program=1 << 12, limit=(1 << setup.config.address_bits) - 1))
-        if place < rtl.dram_bytes:  # beyond there is nothing that could answer
-            rtl.set_axi_error(place)
-        seen = rtl.run()
-        rtl.set_axi_error(None)
-        if found := wanted(f"fault of a {name}", "axi", FAULTS[seen.fault]):
-            return found
-    return setup.recovered(rtl)
-
-
-def programs(setup: Setup, rtl: RtlDevice) -> str:
-    """A program at an address of one high bit is fetched from there: it ends where it should, or with an error where no
-    memory is."""
-    commands = [*[Command.make(Unit.LOAD)] * 3, Command.make(Unit.LOAD, op=31)]
-    for bit in range(LOW, setup.config.address_bits):
-        at = 1 << bit
-        there = at < rtl.dram_bytes
-        if there:
-            rtl.load_program(encode_program(commands), at)
-        expected = FAULTS.index("illegal" if there else "axi") << FAULT_SHIFT | Status.DONE, 3 if there else 0
-        seen = rtl.steps([
-            ("write", Csr.PROGRAM_LO, at & 0xFFFFFFFF), ("write", Csr.PROGRAM_HI, at >> 32),
-            ("write", Csr.PROGRAM_COMMANDS, len(commands)), ("write", Csr.CONTROL, Control.START), ("wait", MARGIN),
-            ("read", Csr.STATUS), ("read", Csr.FAULT_INDEX), ("write", Csr.IRQ_CLEAR, 1)])
-        if found := wanted(f"status and number of the fault of a program with bit {bit} of its address", expected,
-                           tuple(seen)):
-            return found
-    return setup.recovered(rtl)
 
 
 def reset(setup: Setup, cycles: int) -> Check:
@@ -210,7 +153,6 @@ def bus_checks(setup: Setup) -> list[Check]:
     return [
         *(stalls(setup, chance) for chance in (30, 200)),
         *(error(setup, where, last) for where in ("fetch", "load", "store") for last in (False, True)),
-        Check("addresses", lambda rtl: addresses(setup, rtl)), Check("programs", lambda rtl: programs(setup, rtl)),
         Check("awaited", lambda rtl: awaited(setup, rtl)),
         Check("behind an error", lambda rtl: behind(setup, rtl)),
         at_start(setup), *(reset(setup, end * part // 8) for part in (1, 3, 6)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -9,6 +10,7 @@ from gemmule.config import Config
 from gemmule.control import repeat
 from gemmule.csr import Control, Csr
 from gemmule.isa import COMMAND_BYTES, CONTROL, MAX_LENGTH, Command, COp, SOp, Unit, VOp
+from gemmule.resolve import FAULTS
 from gemmule.sim.mutants.recorded import MARGIN, SLOW, Check
 from gemmule.sim.mutants.setup import Setup, launch_of, wanted
 from gemmule.sim.rtl.device import RtlDevice
@@ -17,6 +19,8 @@ __all__ = ["count_checks", "rounds"]
 
 SHORTEST = 7
 """Exponent of the shortest program whose length is more than there is of it."""
+BODY_BITS = 24
+"""Of the length of a program, and of a body."""
 SLOWLY = 240
 """Chance of stalls, in 256, of the beats of commands."""
 FEW = range(4, 9)
@@ -65,6 +69,34 @@ def lengths(setup: Setup) -> Check:
         return setup.recovered(rtl)
 
     return Check("lengths", run)
+
+
+def rests(setup: Setup) -> Check:
+    """A program of any length, whose body ends with it, or would be one too long, at once or behind others."""
+    nothing, end = Command.make(Unit.MATRIX), Command.make(Unit.LOAD, op=31)
+    draw = random.Random(4)
+    befores = [[], [nothing] * 5, [repeat(1, 2), nothing], [nothing, repeat(4, 2), repeat(2, 1), *[nothing] * 3]]
+    lengths = [(1 << bit) + more for bit in range(6, BODY_BITS) for more in (0, draw.randrange(1 << bit))]
+
+    short = [setup.record(launch_of("rest", [*before, end])) for before in befores]
+
+    def run(rtl: RtlDevice) -> str:
+        for before, program in zip(befores, short, strict=True):
+            if found := program.exact(rtl):  # the registers of all launches behind it
+                return found
+            turns = program.expected.fault_index
+            for length in lengths:
+                body = length - len(before) - 1
+                for more in (0, 1):
+                    rtl.load(launch_of("rest", [*before, repeat(body + more, 1), end]))
+                    rtl.steps([("write", Csr.PROGRAM_COMMANDS, length), ("write", Csr.CONTROL, Control.START)])
+                    seen = rtl.finish()
+                    if found := wanted(f"fault and number, {length} commands, {body + more} in a body",
+                                       ("illegal", turns + 1 - more), (FAULTS[seen.fault], seen.fault_index)):
+                        return found
+        return setup.recovered(rtl)
+
+    return Check("rests", run)
 
 
 def rounds(config: Config) -> Iterator[Command]:
@@ -131,4 +163,4 @@ def rows(setup: Setup) -> Check:
 
 
 def count_checks(setup: Setup) -> list[Check]:
-    return [lengths(setup), many(setup), rows(setup)]
+    return [lengths(setup), rests(setup), many(setup), rows(setup)]

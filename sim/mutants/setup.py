@@ -9,7 +9,7 @@ import numpy as np
 
 from gemmule.config import Config
 from gemmule.csr import Control, Csr
-from gemmule.isa import NUM_BASES, NUM_LENGTHS, Command, encode_program
+from gemmule.isa import COMMAND_BYTES, NUM_BASES, NUM_LENGTHS, Command, encode_program
 from gemmule.sim.fuzz.draw import Straight
 from gemmule.sim.fuzz.generate import generate
 from gemmule.sim.fuzz.wipe import wipe
@@ -19,7 +19,7 @@ from gemmule.sim.result import Result
 from gemmule.sim.rtl.device import RtlDevice
 from gemmule.sim.simulator import Simulator
 
-__all__ = ["DRAM_BYTES", "Setup", "barked", "first_of", "launch_of", "wanted"]
+__all__ = ["DRAM_BYTES", "Setup", "barked", "first_of", "launch_of", "launch_on", "wanted"]
 
 DRAM_BYTES = 1 << 25
 """Of the device's memory: the longest program is half of it."""
@@ -44,6 +44,14 @@ def launch_of(name: str, commands: Sequence[Command], *, size: int = 1 << 14, pr
                   np.zeros(size, dtype=np.uint8), at,
                   np.full(NUM_BASES, size if limit is None else limit, dtype=np.int64),
                   np.zeros(NUM_LENGTHS, dtype=np.int64))
+
+
+def launch_on(data: np.ndarray, name: str, commands: Sequence[Command], room: int) -> Launch:
+    """A launch of these commands on ``data`` (uint8) at address 0; the program stands behind ``room`` bytes or more."""
+    size = 1 << (2 * max(room, COMMAND_BYTES * len(commands)) - 1).bit_length()
+    launch = launch_of(name, commands, size=size)
+    launch.dram[:len(data)] = data
+    return launch
 
 
 def barked(rtl: RtlDevice) -> Result:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from gemmule.config import Config
-from gemmule.isa import NUM_LENGTHS, Dyn, MatrixFlag, ProductFlag, SOp, Unit, VOp, field_bits
+from gemmule.isa import BODY, NUM_LENGTHS, Dyn, MatrixFlag, ProductFlag, SOp, Unit, VOp, field_bits, legal_flags
 from gemmule.operations import OPERATIONS
 from gemmule.sim.mutants.recorded import Check
 from gemmule.sim.mutants.setup import Setup
@@ -20,6 +20,8 @@ HIGHEST = 36
 """Bits of the longest product of a length and a stride."""
 DYNAMIC = 25
 """Bits of a dynamic offset."""
+ROPE_ROWS = 9
+"""Bits of the rows of a rotary embedding."""
 _MATRIX, _PRODUCT = (Unit.MATRIX, 0, 0), (Unit.VECTOR, VOp.PRODUCT, 0)
 _WORDS = (Unit.VECTOR, VOp.PRODUCT, 1 << ProductFlag.WIDE)
 PRODUCTS: tuple[tuple[tuple[Unit, int, int], str, str], ...] = (
@@ -57,7 +59,23 @@ def offsets() -> Iterator[int]:
                 yield moved(bare(unit, op, number=1), which, register, 1 << bit - register)
 
 
+def inners() -> Iterator[int]:
+    """Commands whose operands are one block of very many rows: every length alone, all strides 0."""
+    for unit, op in OPERATIONS:
+        for flags in sorted({0, *(1 << flag for flag in range(8) if legal_flags(unit, op, 1 << flag))}):
+            for name, bits in BODY[Unit(unit)]:
+                if name.endswith("_cap"):
+                    yield from (bare(unit, op, flags, number=1, **{name: (1 << bit) + 1}) for bit in range(bits))
+
+
+def angles() -> Iterator[int]:
+    """Rotary embeddings of few rows whose angles' rows are one bit of a number and all below it."""
+    for period in range(1 << field_bits(Unit.VECTOR, "period")):
+        for bit in range(ROPE_ROWS):
+            yield bare(Unit.VECTOR, VOp.ROPE, m_cap=(1 << bit) + 1, period=period)
+
+
 def sum_checks(setup: Setup) -> list[Check]:
     lengths = np.array([1 << i for i in range(NUM_LENGTHS)])
-    words = [*products(setup.config), *offsets()]
+    words = [*products(setup.config), *offsets(), *angles(), *inners()]
     return [Check("sums of resolve", Singles.of(setup.config, words, (NONE, NONE, lengths)).run)]

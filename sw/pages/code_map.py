@@ -73,8 +73,8 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
         Folder("sim/fuzz", ("run", "generate", "builder", "frame", "corners", "brink", "draw", "write", "commands",
                             "vector", "select", "control", "modes", "faults", "broken", "reveal", "forms", "coverage",
                             "wipe")),
-        Folder("sim/mutants", ("recorded", "setup", "registers", "bus", "watchdog", "corners", "singles", "counts",
-                                "directed", "campaign")),
+        Folder("sim/mutants", ("recorded", "setup", "registers", "bus", "addresses", "watchdog", "corners", "fields",
+                                "functions", "singles", "counts", "crossings", "directed", "campaign")),
     ),
     "Compiler": (
         Folder("compiler", ("compile", "kept", "ideal", "program", "listing", "layout", "place", "sources", "errors")),

@@ -11,13 +11,15 @@ import pytest
 from gemmule.config import load_config
 from gemmule.csr import Status
 from gemmule.isa import COMMAND_BYTES, CONTROL, TABLE_FIELDS, COp, Unit, decode, decode_table, legal_flags
+from gemmule.numerics.ibert import i_gelu_unit
 from gemmule.operations import OPERATIONS
 from gemmule.resolve import FAULTS
-from gemmule.sim.mutants import bodies, corners, counts, singles, sums
+from gemmule.sim.mutants import bodies, corners, counts, crossings, fields, functions, singles, sums
+from gemmule.sim.mutants.addresses import address_checks
 from gemmule.sim.mutants.bus import bus_checks
 from gemmule.sim.mutants.leaps import leap_checks
 from gemmule.sim.mutants.registers import register_checks
-from gemmule.sim.mutants.setup import Setup, launch_of, wanted
+from gemmule.sim.mutants.setup import Setup, launch_of, launch_on, wanted
 from gemmule.sim.mutants.watchdog import watchdog_checks
 
 TINY = load_config("tiny")
@@ -162,7 +164,7 @@ def test_a_fault_far_into_an_image(setup):
 
 
 def test_directed_checks_have_names_of_their_own(setup):
-    groups = register_checks, bus_checks, watchdog_checks, leap_checks
+    groups = register_checks, bus_checks, address_checks, watchdog_checks, leap_checks
     names = [check.name for group in groups for check in group(setup)]
     assert len(set(names)) == len(names) > 20
 
@@ -170,3 +172,50 @@ def test_directed_checks_have_names_of_their_own(setup):
 def test_what_is_wanted():
     assert wanted("x", 1, 1) == ""
     assert wanted("x", 1, 2) == "x: expected 1, seen 2"
+
+
+def test_values_of_functions_stand_in_every_lane(setup):
+    """GELU's results are those of all integers around 0, the same in every lane."""
+    launch = functions.gelu(TINY)
+    found = np.frombuffer(setup.record(launch).dram, dtype=np.int8)[4 * 2 * functions.GELU * TINY.dim:]
+    results = found[:2 * 2 * functions.GELU * TINY.dim].reshape(-1, 2, TINY.acc_rows, TINY.dim)
+    assert (results == results[..., :1]).all()
+    x = np.arange(-functions.GELU, functions.GELU).reshape(-1, TINY.acc_rows)
+    for i, shift in enumerate(functions.GELU_SHIFTS):
+        assert (results[:, i, :, 0] == i_gelu_unit(x, shift)).all()
+
+
+@pytest.mark.parametrize("groups", [1, TINY.acc_rows // TINY.stat_rows])
+def test_exponentials_of_every_distance_from_a_maximum_of_0(setup, groups):
+    launch = functions.softmax(TINY, groups)
+    below = -launch.dram[:launch.program // functions.RESULTS].view("<i4")
+    assert set(below.tolist()) >= {*range(functions.FINE), *range(functions.FINE, functions.FARTHEST, functions.COARSE)}
+    assert setup.record(launch).expected.fault == 0
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_long_products_are_legal_and_have_every_bit(setup, seed):
+    launch = fields.products(TINY, seed)
+    assert setup.record(launch).expected.fault == 0
+    table = decode_table(launch.image)
+    lengths = {name: set(table[table[:, 0] == Unit.MATRIX, TABLE_FIELDS.index(f"{name}_cap")].tolist())
+               for name in "mnk"}
+    assert lengths["m"] > {1 << bit for bit in range(8)}
+    assert min(lengths["n"], lengths["k"], key=len) > {1 << bit for bit in range(16)}
+
+
+def test_commands_cross_each_other_in_every_bank(setup):
+    """Every unit wants every bank that another one holds; six products are under way at once."""
+    commands = list(crossings.crossings(TINY, 1))
+    launch = launch_on(np.zeros(0, dtype=np.uint8), "crossings", commands, 1 << 16)
+    expected = setup.record(launch).expected
+    assert expected.fault == 0
+    products = [i for i, command in enumerate(commands) if command.unit == Unit.MATRIX]
+    issue, finish = expected.issue[products], expected.finish[products]
+    under_way = [int(((issue <= at) & (finish > at)).sum()) for at in issue[:2000]]
+    assert max(under_way) == 6
+
+
+def test_changes_of_the_dataflow_are_legal(setup):
+    launch = launch_on(np.zeros(0, dtype=np.uint8), "changes", list(crossings.changes(TINY)), 1 << 16)
+    assert setup.record(launch).expected.fault == 0
