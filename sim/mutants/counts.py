@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import permutations
 
 from gemmule.config import Config
 from gemmule.control import repeat
@@ -31,6 +32,10 @@ NEAR = 40
 """Commands of a unit before that count: more than a round of waits has, so that all bits below are ones in it."""
 LONGEST = (1 << 20) - 8, (1 << 18) + 4
 """Bytes of a row."""
+TURNS, EACH = 6, 10
+"""Times that every pair of units is tried with waits of any distance, and slow commands in each."""
+FARTHEST = 12
+"""Distance that is not waited for any more: beyond what is under way."""
 FAULT_INDEX = 0xC_FFFF
 """Of the command behind them."""
 
@@ -99,21 +104,37 @@ def rests(setup: Setup) -> Check:
     return Check("rests", run)
 
 
-def rounds(config: Config) -> Iterator[Command]:
-    """Every unit waits for every other one, which takes its time."""
+def _slow(config: Config) -> dict[Unit, Command]:
+    """Of every unit a command that takes its time."""
     columns = 64 * config.dim
-    slow = {
+    return {
         Unit.LOAD: Command.make(Unit.LOAD, bytes=4 * config.burst_bytes, row=0, block_stride=1, rows=1),
         Unit.STORE: Command.make(Unit.STORE, bytes=4 * config.burst_bytes, row=0, block_stride=1, rows=1, offset=4096),
         Unit.MATRIX: Command.make(Unit.MATRIX, m=1, n=8 * config.dim, k=8 * config.dim),
         Unit.VECTOR: Command.make(Unit.VECTOR, op=VOp.REQUANT, m=1, n=columns, mult=1, shift=8),
         Unit.SELECT: Command.make(Unit.SELECT, op=SOp.ARGMAX, m=1, n=columns),
     }
+
+
+def rounds(config: Config) -> Iterator[Command]:
+    """Every unit waits for every other one, which takes its time."""
+    slow = _slow(config)
     for unit, command in slow.items():
         for other in slow:
             if other is not unit:
                 yield Command(command.unit, command.fields, command.op, {other: 1}, command.flags)
                 yield Command.make(other, waits={unit: 1})
+
+
+def distances(config: Config, seed: int) -> Iterator[Command]:
+    """Commands of one unit, slow ones, and among them those of another that wait for any of the last ones: a later one
+    for an earlier one, too."""
+    draw, slow = random.Random(seed), _slow(config)
+    for unit, other in (pair for _ in range(TURNS) for pair in permutations(slow, 2)):
+        for _ in range(EACH):
+            yield slow[unit]
+            for _ in range(draw.randrange(3)):
+                yield Command.make(other, waits={unit: draw.randrange(1, FARTHEST)})
 
 
 def _often(count: int, *body: Command) -> Iterator[Command]:
@@ -162,5 +183,10 @@ def rows(setup: Setup) -> Check:
     return Check("long rows", lambda rtl: program.exact(rtl) or setup.recovered(rtl))
 
 
-def count_checks(setup: Setup) -> list[Check]:
-    return [lengths(setup), rests(setup), many(setup), rows(setup)]
+def far_waits(setup: Setup, seed: int) -> Check:
+    program = setup.record(launch_of("distances", list(distances(setup.config, seed)), size=1 << 18))
+    return Check("distances", lambda rtl: program.exact(rtl) or setup.recovered(rtl))
+
+
+def count_checks(setup: Setup, seed: int) -> list[Check]:
+    return [lengths(setup), rests(setup), far_waits(setup, seed), many(setup), rows(setup)]

@@ -39,7 +39,7 @@ def directed(config: Config, seed: int, commands: int = 60) -> list[list[Check]]
     setup, groups = Setup.make(config, seed, commands), ([], [], [])  # type: Setup, tuple[list[Check], ...]
     for check in (*register_checks(setup), *bus_checks(setup), *address_checks(setup), *watchdog_checks(setup),
                   *corner_checks(setup, seed), *leap_checks(setup), *body_checks(setup, seed),
-                  *single_checks(setup, seed), *sum_checks(setup), *count_checks(setup), *function_checks(setup),
+                  *single_checks(setup, seed), *sum_checks(setup), *count_checks(setup, seed), *function_checks(setup),
                   *field_checks(setup, seed), *crossing_checks(setup, seed)):
         groups[0 if check.name in FIRST else 1 if check.name in SECOND else 2].append(setup.fresh(check))
     return list(groups)

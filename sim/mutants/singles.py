@@ -40,7 +40,7 @@ ROUNDS = 4
 LARGE = 0, 5
 """Turns in which rows are moved by every stride: by length register 15, which then holds 2^15 and 2^4."""
 CAP = 9
-"""A length of several column groups: strides count."""
+"""A length of several column groups: strides count. One less has more bits."""
 AROUND = 16
 """Cycles that a launch of the registers takes beside the device's own."""
 Registers = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -147,7 +147,7 @@ def _brink(word: int, at: int, bits: int, faults: Callable[[Iterable[int]], Sequ
 def _brinks(draw: random.Random, unit: int, op: int, faults: Callable[[Iterable[int]], Sequence[int]]) -> list[int]:
     """The brinks of every field of an operation."""
     found: list[int] = []
-    for few, cap in ((0.0, 1), (0.0, CAP), (0.05, CAP)):
+    for few, cap in ((0.0, 1), (0.0, CAP), (0.0, CAP - 1), (0.05, CAP)):
         word, at = _drawn(draw, unit, op, few, cap), 64
         for name, bits in BODY[Unit(unit)]:
             if not name.endswith(("_reg", "_offset")):

@@ -76,7 +76,7 @@ async def paused(dut: Any, write: bool, address: int, value: int, strobe: int, d
         for valid in sides:
             getattr(dut, valid).value = int(begin[valid] <= cycle)
         await Timer(PERIOD_NS // 5, unit="ns")
-        if sides and any(int(getattr(dut, ports[valid]).value) for valid in taken):
+        if (sides or not write) and any(int(getattr(dut, ports[valid]).value) for valid in taken):
             raise ValueError("the registers would take a second access before the first one is whole")
         sides = {valid: side for valid, side in sides.items()
                  if begin[valid] > cycle or not int(getattr(dut, side).value)}

@@ -111,6 +111,14 @@ def test_waits_are_tried_for_every_pair_of_units(setup, monkeypatch):
     assert ran[Unit.STORE] == 2 * 128 + 20 > 128 + 20 < ran[Unit.VECTOR] < 128 + 40
 
 
+def test_waits_of_every_distance_are_tried_for_every_pair_of_units(setup):
+    commands = list(counts.distances(TINY, 1))
+    assert setup.record(launch_of("distances", commands, size=1 << 18)).expected.fault == 0
+    tried = {(command.unit, *wait) for command in commands for wait in command.waits.items()}
+    assert {(unit, other) for unit, other, _ in tried} == {(a, b) for a in Unit for b in Unit if a is not b}
+    assert {distance for *_, distance in tried} == set(range(1, counts.FARTHEST))
+
+
 def test_bodies_come_as_often_as_lengths_and_shifts_say(setup):
     commands = list(bodies.turns())
     expected = setup.record(launch_of("turns", commands, size=1 << 17)).expected
