@@ -24,23 +24,22 @@ MANY, UNUSED, NEVER = "counts too far", "not looked at", "never has it"
 REASONS = {
     MANY: "only in an image of 32 MiB or more does the bit of a place matter",
     NEVER: "the count or row never has the value, which several units together ensure: at most 8 bursts of a load and, "
-           "by the ends of bodies, about 20 of commands are in flight; claims are released before the next; rows are "
-           "within their memory",
-    UNUSED: "the value is not used then: of a memory that is not read, of lengths that a table does not have, of "
-            "a hull that is beyond all rows anyway, of a stride with one row left, outside all bodies",
+           "by the ends of bodies, about 20 of commands are in flight; at most six products; rows are within their "
+           "memory; nothing is in resolve between launches; a mask is all ones behind a reset",
+    UNUSED: "the value is not used then: of a queue's level, of lengths that a table does not have, of a hull that is "
+            "beyond all rows anyway, of a body that is refused, of an address without a register, of the dataflow of a "
+            "product that runs alone",
 }
-_ARBITER = r"$flatten\core.\arbiter.\tags."
+_RESOLVE, _TAGS = r"$flatten\core.\dispatch.\resolve.", r"$flatten\core.\arbiter.\tags."
 WHY = {
-    "$auto$ff.cc:337:slice$11426 Q[20]": MANY, r"$flatten\core.\fetch.\taken.$64 A[14] by [23]": MANY,
-    "$31 A[2]": NEVER, "$12 Y[1]": NEVER,
-    r"$flatten\core.\units.\matrix.\stream.\drain.$25 Y[2] by [12]": NEVER,
-    **{_ARBITER + place: NEVER for place in ("$22 A[3]", "$23 A[1]", "$23 A[5]", "$24 B[0]", "$42 A[5]")},
-    "$auto$ff.cc:337:slice$11175 Q[3] by [5]": NEVER,
-    "$238 Y[0]": UNUSED, r"$flatten\core.\fetch.\taken.$79 A[3] by [21]": UNUSED,
-    r"$flatten\core.\dispatch.\resolve.\extents$104.$345 B[0]": UNUSED,
-    r"$flatten\core.\dispatch.\resolve.\extents$104.$354 B[9]": UNUSED,
-    r"$flatten\core.\dispatch.\resolve.\spans$105.$126 Y[0] by [9]": UNUSED,
-    "$auto$ff.cc:337:slice$9089 D[30]": UNUSED,
+    r"$flatten\core.\fetch.$99 B[23]": MANY, r"$flatten\core.\dispatch.$37 Y[21]": MANY,
+    "$131 S[0]": NEVER, r"$flatten\core.\control.$39 Y[0]": NEVER, f"{_TAGS}$24 B[0]": NEVER,
+    f"{_TAGS}$22 B[0]": NEVER, r"$flatten\core.\units.\matrix.\stream.$258 B[8]": NEVER,
+    r"$flatten\core.\units.\matrix.\preload.$113 A[13]": NEVER, "scratchpad vector_w__mask[3]": NEVER,
+    "$auto$ff.cc:337:slice$13380 D[2]": UNUSED, f"{_RESOLVE}\\hulls$116.$19 B[4] by [25]": UNUSED,
+    f"{_RESOLVE}\\extents$114.$345 B[0]": UNUSED, f"{_RESOLVE}\\extents$114.$354 B[9]": UNUSED,
+    r"$flatten\core.\fetch.$69 Y[8] by [24]": UNUSED, "$auto$ff.cc:337:slice$9922 D[4] by [10]": UNUSED,
+    r"$flatten\core.\dispatch.$59 B[0]": UNUSED,
 }
 """Why some mutants of the present table are open, by their place."""
 
