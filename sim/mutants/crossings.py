@@ -1,6 +1,7 @@
 """Checks of claims: one unit holds a bank several times, and at any time another one comes for that bank or another.
 
-Random programs seldom have many commands of one unit under way when another unit wants one certain bank.
+Random programs seldom have many commands of one unit under way when another unit wants one certain bank, or products
+of no rows between those of another dataflow.
 """
 
 from __future__ import annotations
@@ -30,8 +31,7 @@ LONG = 16
 LATER = 60
 """Column groups of the command that delays the other unit, at most."""
 TURNS = 4
-"""Times that every pair of banks is tried, each with another delay; in every other one some commands hold another bank.
-"""
+"""Times that every pair of banks is tried, each with another delay; in every other one some hold another bank."""
 ASTRAY = 0.3
 """Chance of it."""
 FAR = 1 << 15
@@ -89,10 +89,10 @@ def crossings(config: Config, seed: int) -> Iterator[Command]:
     yield make(Unit.MATRIX, m=1, n=config.dim, k=config.dim)
     for hold, want in product(every, every):
         holder, comer = hold.at(0).unit, want.at(0).unit
+        if holder is comer:
+            continue
         delayer = Unit.VECTOR if holder is Unit.SELECT else Unit.SELECT
         for bank, other, turn in product(range(banks[hold.memory]), range(banks[want.memory]), range(TURNS)):
-            if holder is comer:
-                continue
             spm, acc = (free(memory, (hold, bank), (want, other)) for memory in ("spm", "acc"))
             groups = draw.randrange(LATER)
             busy: dict[str, Any] = {"m": 1, "src0": acc, "dst": spm, "mult": 1, "shift": 8}
