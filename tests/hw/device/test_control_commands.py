@@ -84,8 +84,9 @@ def nested(rng: random.Random, count: int, depth: int = 0) -> list[Command]:
     return commands
 
 
-@pytest.mark.parametrize(("seed", "stall"), some([(1, 0.3), (0, 0.0)]))
-def test_streams_of_several_launches(device: Simulated, seed: int, stall: float) -> None:
+@pytest.mark.parametrize(("seed", "stall", "least"), some([
+    (1, 0.3, (0, 60)), (1, 0.3, (0, 60, 0, 100, 0, 60)), (0, 0.0, (0, 60, 0, 100, 0, 60))]))
+def test_streams_of_several_launches(device: Simulated, seed: int, stall: float, least: tuple[int, ...]) -> None:
     rng = random.Random(seed)
     print("seed", seed)
 
@@ -93,9 +94,9 @@ def test_streams_of_several_launches(device: Simulated, seed: int, stall: float)
         host = Bench(device.component, rng, stall)
         await host.set_up(ctx)
         faults = []
-        for least in (0, 60, 0, 100, 0, 60):
+        for commands in least:
             program = nested(rng, 20)
-            while not least <= len(stream(program)[0]) < 300:
+            while not commands <= len(stream(program)[0]) < 300:
                 program = nested(rng, 20)
             _, fault = await check(ctx, host, program)
             faults.append(fault)
