@@ -57,8 +57,6 @@ LONG = 12
 """Bits of the longest body that comes twice."""
 FAR = 16
 """Bits of the place of a fault."""
-
-"""Address of the long program."""
 VALUES = 400
 """Random SET commands."""
 STALLED = 2

@@ -22,13 +22,14 @@ whole campaign; `gemmule mutate --again` only judges what it left open.
 
 MANY, UNUSED, NEVER = "counts too far", "not looked at", "never has it"
 REASONS = {
-    MANY: "only in an image of 32 MiB or more does the bit of a place matter",
-    NEVER: "the count or row never has the value, which several units together ensure: at most 8 bursts of a load and, "
-           "by the ends of bodies, about 20 of commands are in flight; at most six products; rows are within their "
-           "memory; nothing is in resolve between launches; a mask is all ones behind a reset",
-    UNUSED: "the value is not used then: of a queue's level, of lengths that a table does not have, of a hull that is "
-            "beyond all rows anyway, of a body that is refused, of an address without a register, of the dataflow of a "
-            "product that runs alone",
+    MANY: "only in an image of 32 MiB or more does the bit of a place matter.",
+    NEVER: "the count or row never has the value, which several units together ensure. At most 8 bursts of a load are "
+           "in flight and, by the ends of bodies, about 20 of commands. In all that was tried six products were under "
+           "way at most. Rows are within their memory. Nothing is in resolve between launches. A mask is all ones "
+           "behind a reset.",
+    UNUSED: "nobody looks at the value then. It is a queue's level, a length that a table does not have, a hull beyond "
+            "all rows, a body that is refused, an address without a register, or the dataflow of a product that runs "
+            "alone.",
 }
 _RESOLVE, _TAGS = r"$flatten\core.\dispatch.\resolve.", r"$flatten\core.\arbiter.\tags."
 WHY = {
@@ -63,8 +64,7 @@ def mutants_page() -> str:
     """The text of ``docs/mutants.md``."""
     found = json.loads(RESULTS.read_bytes())
     total = found["total"]
-    killers = ", ".join(f"{name} {count}" for name, count in sorted(
-        found["killed_by"].items(), key=lambda item: (-item[1], item[0])))
+    killers = sorted(found["killed_by"].items(), key=lambda item: (-item[1], item[0]))
     left = [mutant for mutant in found["survivors"] if mutant["equal"] is None]
     proofs = [mutant for mutant in found["survivors"] if mutant["equal"] is not None]
     parts = [
@@ -76,7 +76,7 @@ def mutants_page() -> str:
         "| unit | cells | mutants | killed | proved equal | open | killed of the rest |",
         "|---|---|---|---|---|---|---|",
         *(_row(name, row) for name, row in found["units"].items()), _row("all", total), "",
-        f"First detected by: {killers}.\n",
+        "| first detected by | mutants |", "|---|---|", *(f"| {name} | {count} |" for name, count in killers), "",
         "## Open\n",
         "These mutants are neither detected nor proved equal. The proof starts from any state in which the named "
         "invariants hold, so it also considers some unreachable states. Others need very large programs, or a check "

@@ -148,6 +148,13 @@ def test_protocol_violation_is_reported(device):
             other.run()
 
 
+def test_registers_that_are_ready_for_a_second_read_too_early_are_reported(device):
+    """Those of this device are ready when their answer has been shown for a cycle, whoever has taken it."""
+    with (RtlDevice(device.config, verilog=STUB, dram_bytes=1 << 16) as other,
+          pytest.raises(RtlError, match="would take a second access before the first one is whole")):
+        other.access_paused([(False, 8, 0, 15)] * 10, seed=1)
+
+
 def test_a_fault_that_there_is_not_is_reported(device, monkeypatch):
     with RtlDevice(device.config, verilog=STUB, dram_bytes=1 << 16, watchdog=5000) as other:
         asked = other._request

@@ -213,7 +213,7 @@ def test_long_products_are_legal_and_have_every_bit(setup, seed):
 
 
 def test_commands_cross_each_other_in_every_bank(setup):
-    """Every unit wants every bank that another one holds; six products are under way at once."""
+    """Every unit waits for a bank that another one holds; six products are under way at once."""
     commands = list(crossings.crossings(TINY, 1))
     launch = launch_on(np.zeros(0, dtype=np.uint8), "crossings", commands, 1 << 16)
     expected = setup.record(launch).expected
@@ -222,6 +222,7 @@ def test_commands_cross_each_other_in_every_bank(setup):
     issue, finish = expected.issue[products], expected.finish[products]
     under_way = [int(((issue <= at) & (finish > at)).sum()) for at in issue[:2000]]
     assert max(under_way) == 6
+    assert all(unit["ports"] for unit in expected.summary()["counters"].values())
 
 
 def test_changes_of_the_dataflow_are_legal(setup):
