@@ -190,7 +190,7 @@ perf-scalesim:  ## run SCALE-Sim 3 on the same product in a separate environment
 train: setup  ## train and measure the default pair, its heads, its tuned target and the encoder (hours; can be resumed)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[train,figures]'
 	$(BIN)/python -m gemmule.sw.training.train --out $(BUILD)/train --models sw/models --docs docs
-	$(BIN)/python -m gemmule.sw.training.stages.heads --out $(BUILD)/train --models sw/models --docs docs
+	$(BIN)/python -m gemmule.sw.training.heads.bundled --out $(BUILD)/train --models sw/models --docs docs
 	$(BIN)/python -m gemmule.sw.training.stages.tuning --out $(BUILD)/tuned
 
 train-small: setup  ## train and quantise the small pair (about 1 hour on a CPU; can be resumed)

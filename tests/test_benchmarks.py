@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from gemmule.sw.decoding.methods import METHODS
-from gemmule.sw.decoding.methods.medusa import SHARES
+from gemmule.sw.models.trained.drafter import drafter_path
+from gemmule.sw.models.trained.read import read_trained
 from gemmule.sw.prompts.choose import load
 from gemmule.sw.reports.markdown import fill
 
@@ -286,8 +287,11 @@ def test_tables_of_heads_are_those_of_the_page(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.syspath_prepend(ROOT)
     from benchmarks.heads_page import PAGE, PARTS, RESULT, TRAINING, predicted
 
-    paths = json.loads(TRAINING.read_text())["kinds"]["medusa"]["not looping"]["paths"]
-    assert {tuple(path): share for path, share in paths} == SHARES
+    for kind in ("medusa", "blockwise"):
+        path = drafter_path("default", kind)
+        assert path
+        told = json.loads(TRAINING.read_text())["kinds"][kind]["not looping"]["paths"]
+        assert {tuple(ranks): share for ranks, share in told} == read_trained(path, kind).shares
     rows = json.loads(RESULT.read_text())["rows"]
     assert {row["method"] for row in rows} == {"ar", "blockwise", "medusa", "hydra"}
     for row in rows:

@@ -231,7 +231,8 @@ class Session:
         self.draft = loaded(DRAFT, draft).choosing(tokens).spread(draft_further) if draft else None
         self.int4 = loaded(DRAFT, copy, whole=self.target).in_cache_of(self.target).choosing(tokens) if copy else None
         self.trained = {kind: TrainedModel(
-            loaded(DRAFT, drafters[kind], self.target), source.made.tokens, source.made.masks, source.made.file.sha256)
+            loaded(DRAFT, drafters[kind], self.target), source.made.tokens, source.made.masks, source.made.file.sha256,
+            source.made.shares)
             for kind, source in sources.items()}
         """Drafters that were trained on the target's hidden rows, by kind."""
 

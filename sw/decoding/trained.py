@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gemmule.sw.decoding.adaptive.worth import Worth
@@ -34,6 +34,8 @@ class TrainedModel:
         tokens: the target's token of each number that it answers with, int64.
         masks: its ids for positions behind the first.
         digest: of its numbers.
+        shares: of paths of ranks, head by head, how often all their tokens are right on held-out text that does not
+            loop.
         costs: of the target's passes, as of :class:`gemmule.sw.decoding.adaptive.worth.Worth`.
     """
 
@@ -41,6 +43,7 @@ class TrainedModel:
     tokens: np.ndarray
     masks: tuple[int, ...]
     digest: str
+    shares: Mapping[tuple[int, ...], float] = field(default_factory=dict)
     costs: Callable[[int], Sequence[int]] | None = None
 
 

@@ -145,35 +145,34 @@ def drafter(kind: str, pack: Pack) -> networks.Drafter:
     return made
 
 
-def inputs() -> tuple[Tensor, Tensor, Tensor]:
-    """Tokens, hidden rows, rows before the head of two texts."""
+def inputs() -> tuple[Tensor, Tensor]:
+    """Tokens and hidden rows of two texts."""
     torch.manual_seed(2)
-    hidden = tiny.SHAPE.hidden
-    return torch.randint(tiny.SHAPE.vocab, (2, 12)), torch.randn(2, 12, len(DEPTHS), hidden), torch.randn(2, 12, hidden)
+    return torch.randint(tiny.SHAPE.vocab, (2, 12)), torch.randn(2, 12, len(DEPTHS), tiny.SHAPE.hidden)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("anchor", [0, 3, 6])
 def test_the_sequential_drafter_is_a_causal_network_that_reads_itself(pack, anchor):
-    made, (tokens, rows, final) = drafter("eagle", pack), inputs()
+    made, (tokens, rows) = drafter("eagle", pack), inputs()
     assert isinstance(made, networks.Eagle)
-    drafted = made.draft(tokens, rows, final, torch.tensor([0, 3, 6]), 4)
+    drafted = made.draft(tokens, rows, torch.tensor([0, 3, 6]), 4)
     fused = made.fuse(torch.cat([norm(rows[:, :anchor + 1, at]) for at, norm in enumerate(made.depth_norms)], -1))
     x = made._joined(tokens[:, 1:anchor + 2], fused)
     for step in range(4):
         y = made.block.read(x)[0][:, -1]
         found = drafted[0][:, anchor] if step == 0 else drafted[step][:, [0, 3, 6].index(anchor)]
-        torch.testing.assert_close(found, y, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(found, y, atol=1e-4 * float(y.abs().max()), rtol=1e-4)
         x = torch.cat([x, made._joined(tokens[:, anchor + 2 + step, None], y[:, None])], 1)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("anchor", [0, 3, 6])
 def test_the_one_pass_drafter_is_a_causal_network_over_text_and_masks(pack, anchor):
-    made, (tokens, rows, final) = drafter("parallel", pack), inputs()
+    made, (tokens, rows) = drafter("parallel", pack), inputs()
     assert isinstance(made, networks.Parallel)
     count = tiny.RECIPE.network.positions
-    drafted = made.draft(tokens, rows, final, torch.tensor([0, 3, 6]), count)
+    drafted = made.draft(tokens, rows, torch.tensor([0, 3, 6]), count)
     token, *depths = made.norms
     read = torch.cat([F.embedding(tokens[:, 1:anchor + 2], made.embedding), made.mask_embedding.expand(2, -1, -1)], 1)
     seen = torch.cat([rows[:, :anchor + 1], rows[:, anchor:anchor + 1].expand(-1, count - 1, -1, -1)], 1)
@@ -198,15 +197,15 @@ def test_the_loss_has_the_gradient_of_cross_entropy():
 
 def test_ranks_are_of_the_answers_own_tokens(pack, done):
     target = Target(pack, CPU, DEPTHS)
-    made, pool = load_drafter(done / "medusa.safetensors", target), Pool.load(done / "held_out.npz")
-    found = ranks_of({"medusa": made}, target, pool, 4, chunk=3)["medusa"]
+    made, pool = load_drafter(done / "parallel.safetensors", target), Pool.load(done / "held_out.npz")
+    found = ranks_of({"parallel": made}, target, pool, 4, chunk=3)["parallel"]
     (tokens,), (starts,), (ends,) = pool.tokens, pool.starts, pool.ends
     assert found.counts.tolist() == (ends - starts - 1).tolist()
     rows = np.split(found.values, np.cumsum(found.counts)[:-1])
     text, start, end = tokens[:1].long(), int(starts[0]), int(ends[0])
     with torch.no_grad():
-        _, final = target.read(text[:, :end])
-        first, second, *_ = made.draft(text[:, :end], *target.read(text[:, :end]), torch.arange(end), 2)
+        read, _ = target.read(text[:, :end])
+        _, second = made.draft(text[:, :end], read, torch.arange(end), 2)
         order = made.vocabulary[made.logits(second).topk(TOP).indices][0]
     for at in range(start - 1, end - 3):
         place = (order[at] == text[0, at + 3]).nonzero()

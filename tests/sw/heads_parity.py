@@ -7,12 +7,21 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors import safe_open
+from torch import Tensor
 
 from gemmule.sw.models.trained.read import read_trained
+from gemmule.sw.training.drafters import tiny
+from gemmule.sw.training.drafters.ranks import path_shares
+from gemmule.sw.training.drafters.target import Target
+from gemmule.sw.training.heads import bundled, published
+from gemmule.sw.training.heads.anchors import Frozen
+from gemmule.sw.training.heads.answers import Answers, written_answers
+from gemmule.sw.training.heads.judging import looping
+from gemmule.sw.training.heads.recipe import AnswersRecipe, HeadsRecipe
+from gemmule.sw.training.networks.drafting import DraftingHeads
 from gemmule.sw.training.networks.export import ModelShape
 from gemmule.sw.training.networks.model import LanguageModel
 from gemmule.sw.training.running import open_place
-from gemmule.sw.training.stages.heads import HeadsRecipe, export, looping, path_shares, train_heads
 
 SHAPE = ModelShape(hidden_size=32, intermediate_size=48, num_layers=2, num_heads=1, vocab_size=60, max_positions=32)
 PLAN = HeadsRecipe(kinds={"medusa": (2, 0), "blockwise": (2, 8), "hydra": (3, 8)}, prompt=6, length=20, chunk=8,
@@ -39,12 +48,11 @@ def test_a_resumed_run_gives_the_same_bytes(tmp_path: Path) -> None:
     files = []
     for name, parts in (("whole", [None]), ("parts", [2, 1, None])):
         out, record = prepared(tmp_path / name), None
+        (tmp_path / name / "made").mkdir()
         for most in parts:
-            record = train_heads(PLAN, 1, out, target(), "x" * 64, PLACE, most)
+            record = bundled.train_heads(PLAN, 1, out, target(), "x" * 64, PLACE, tmp_path / name / "made", most)
             assert (record is None) == (most is not None)
         assert record is not None
-        (tmp_path / name / "made").mkdir()
-        export(PLAN, out, tmp_path / name / "made", SHAPE)
         files.append({kind: (tmp_path / name / "made" / f"{kind}.safetensors").read_bytes() for kind in PLAN.kinds})
     assert files[0] == files[1]
     assert record["kinds"]["medusa"]["parameters"] == 2 * (32 * 32 + 32) + 32
@@ -53,6 +61,74 @@ def test_a_resumed_run_gives_the_same_bytes(tmp_path: Path) -> None:
         assert found.depths == (2,)
         with safe_open(tmp_path / "whole" / "made" / f"{kind}.safetensors", "numpy") as file:
             assert len(file.get_tensor("vocabulary")) == 60
+
+
+ANSWERS = AnswersRecipe(kinds=PLAN.kinds, steps=6, writing=tiny.RECIPE.writing, rounds=2, anchors=40,
+                        judge_steps=2)
+
+
+LISTED = torch.arange(2, 52)
+
+
+def test_a_resumed_run_on_a_published_target_gives_the_same_bytes(tmp_path: Path) -> None:
+    """Killed while it writes, and twice while it trains."""
+    given, files, records = tiny.tiny_pack(tmp_path / "pack"), [], []
+    for name, parts in (("whole", [None]), ("parts", [1, 3, None])):
+        folder = tmp_path / name / "made"
+        folder.mkdir(parents=True)
+        if name == "parts":
+            written_answers(Target(given, PLACE.device, (3,)), given, ANSWERS.writing, 1, tmp_path / name / "answers",
+                            seed=1)
+        for most in parts:
+            record = published.train_heads(ANSWERS, 1, tmp_path / name, given, LISTED, PLACE, folder, most)
+            assert (record is None) == (most is not None)
+        assert record is not None
+        records.append({key: record[key] for key in ("kinds", "answers", "anchors")})
+        files.append({kind: (folder / f"{kind}.safetensors").read_bytes() for kind in ANSWERS.kinds})
+    assert files[0] == files[1]
+    assert records[0] == records[1]
+    assert [line["step"] for line in record["curve"]] == [2, 4, 6]
+    for kind in ANSWERS.kinds:
+        found = read_trained(tmp_path / "whole" / "made" / f"{kind}.safetensors", kind)
+        assert (found.depths, len(found.tokens)) == ((3,), 50)
+        assert dict(found.shares) == {tuple(path): share for path, share in records[0]["kinds"][kind]["paths"]}
+
+
+def test_rows_that_are_kept_choose_the_tokens(tmp_path: Path) -> None:
+    """As another pass over the text has them; where an answer is drawn, other tokens are likely, too."""
+    given = tiny.tiny_pack(tmp_path / "pack")
+    read = Target(given, PLACE.device, (3,))
+    held_out, answers = written_answers(read, given, tiny.RECIPE.writing, 1, tmp_path / "answers", 1)
+    assert torch.equal(read.logits(held_out.rows.float()).argmax(-1), held_out.tokens.long())
+    assert len(answers.tokens) == len(answers.rows) == int(answers.counts.sum())
+    assert (read.logits(answers.rows.float()).argmax(-1) == answers.tokens).float().mean() > 0.3
+    with np.load(tmp_path / "answers" / "held_out.npz") as pool:
+        tokens, start, end = pool["tokens"][0], pool["starts"][0], pool["ends"][0]
+    _, final = read.read(torch.from_numpy(tokens[None, :end]).long())
+    kept = held_out.rows[:end - start].float()
+    assert torch.allclose(final[0, start - 1:end - 1], kept, atol=2e-3 * float(kept.abs().max()))
+
+
+class Told(DraftingHeads):
+    """Heads that say the token that comes at their place plus ``off``, and nothing that is right behind it."""
+
+    def __init__(self, off: int) -> None:
+        super().__init__(4, 2, 0)
+        self.off = off
+
+    def draft(self, final: Tensor, plain: Tensor, tokens: Tensor, table: Tensor) -> list[Tensor]:
+        return [table[(tokens[:, at + 1] + self.off) % len(table)] for at in range(2)]
+
+
+def test_what_is_judged(tmp_path: Path) -> None:
+    """Behind an answer's last token nothing is drafted; none is right behind its end, nor one that is not listed."""
+    answers = Answers(torch.tensor([3, 1, 2, 0, 2, 3]), torch.ones(6, 4).half(), torch.tensor([4, 2]), ("a", "b"))
+    gain, table = torch.ones(4), torch.eye(4)
+    ranks = published.ranked(Told(0), Frozen(table), gain, answers, PLACE)
+    assert ranks.counts.tolist() == [3, 1]
+    assert ranks.values.tolist() == [[0, 0], [0, 0], [0, 8], [0, 8]]
+    ranks = published.ranked(Told(0), Frozen(table, torch.tensor([0, 1, 3])), gain, answers, PLACE)
+    assert ranks.values.tolist() == [[0, 8], [8, 0], [0, 8], [0, 8]]
 
 
 def test_the_best_paths() -> None:

@@ -57,6 +57,8 @@ PROMPTS = ([7], [3, 1], [2, 9, 2, 9, 2, 9], list(range(5, 30)))
 FOLDER = TemporaryDirectory()
 """Of the target, whose numbers are read when they are needed."""
 Models = dict[str, TrainedModel]
+SHARES = {(0,): 0.5, (1,): 0.2, (0, 0): 0.25, (0, 1): 0.1, (2,): 0.1, (0, 0, 0): 0.08, (1, 0): 0.05}
+"""Of paths of ranks, as heads' files tell them."""
 
 
 def weights(kind: str, hidden: int, draws: np.random.Generator) -> dict[str, np.ndarray]:
@@ -222,7 +224,8 @@ def models(config: Config = CONFIG, rows: int = 8, *, backend: str = "model", in
             second: LoadedModel = InterpretedModel(DRAFT, in_integers(kind), one, device, lender=first)
         else:
             second = LoadedModel(DRAFT, one, one.fill(in_integers(kind)), device)
-        found[kind] = TrainedModel(second, made()[2][kind].tokens, () if kind == "hydra" else tuple(range(HEADS)), "")
+        found[kind] = TrainedModel(second, made()[2][kind].tokens, () if kind == "hydra" else tuple(range(HEADS)), "",
+                                   SHARES)
     return first, found
 
 
@@ -391,10 +394,21 @@ def test_a_file_of_training_is_read(tmp_path: Path) -> None:
     """Of Medusa's heads beside drafters that read several depths: they read the last one."""
     path, tensors = tmp_path / "medusa.safetensors", made()[2]["medusa"].tensors
     kept = {**tensors, "vocabulary": np.arange(60, dtype=np.int32)}
-    save_file(kept, path, {"drafter": json.dumps({"kind": "medusa", "network": {"depths": [1, LAYERS]}})})
+    save_file(kept, path, {"drafter": json.dumps({
+        "kind": "medusa", "network": {"depths": [1, LAYERS]},
+        "paths": [[list(ranks), share] for ranks, share in SHARES.items()]})})
     found = read_trained(path, "medusa")
-    assert (found.depths, found.masks) == ((LAYERS,), HEADS)
+    assert (found.depths, found.masks, found.shares) == ((LAYERS,), HEADS, SHARES)
     assert all(np.array_equal(found.tensors[name], value) for name, value in tensors.items())
+
+
+def test_heads_that_tell_no_paths_are_refused(tmp_path: Path) -> None:
+    """As those of an earlier training."""
+    path = tmp_path / "medusa.safetensors"
+    save_file({**made()[2]["medusa"].tensors, "vocabulary": np.arange(60, dtype=np.int32)}, path, {
+        "drafter": json.dumps({"kind": "medusa", "network": {"depths": [LAYERS]}})})
+    with pytest.raises(CompileError, match="heads must tell which paths are right how often: train them again"):
+        read_trained(path, "medusa")
 
 
 @pytest.mark.parametrize(("kind", "heads"), [("medusa", 4), ("blockwise", 4), ("hydra", 0)])

@@ -4,7 +4,7 @@ Cai et al. 2024, Medusa-1: the target is frozen. Head i reads the target's last 
 the target's own head: what comes i places behind the token that the target chose. All heads are one pass with a row
 each. Heads know nothing of each other's tokens, so behind any path a level has the same candidates, the
 ``--medusa-top`` largest logits of its head. The tree takes the paths of ranks that are right most often on held-out
-text (:data:`SHARES`; section 2.3.3 of the paper, which multiplies the heads' accuracies instead), so of so many
+text, which the heads' file tells (section 2.3.3 of the paper multiplies the heads' accuracies instead), so of so many
 candidates it always has the same shape. It has as many as are worth their rows. With ``--tree`` it has the shape that
 is given. Greedy text is that of `ar`; `medusa-typical` accepts more.
 """
@@ -26,17 +26,10 @@ if TYPE_CHECKING:
     from gemmule.sw.decoding.adaptive.shapes import Place
     from gemmule.sw.step import Asking
 
-__all__ = ["METHOD", "OPTIONS", "SHARES", "Medusa", "made"]
+__all__ = ["METHOD", "OPTIONS", "Medusa", "made"]
 
 Path = tuple[int, ...]
 """Ranks of candidates, head by head."""
-SHARES: dict[Path, float] = {
-    (0,): 0.3241, (1,): 0.1313, (0, 0): 0.1026, (2,): 0.0626, (3,): 0.0426, (4,): 0.0359, (0, 0, 0): 0.0338,
-    (0, 1): 0.0313, (1, 0): 0.0267, (5,): 0.0246, (6,): 0.0221, (7,): 0.0174, (0, 0, 0, 0): 0.0169, (0, 2): 0.0144,
-    (0, 3): 0.0144, (1, 1): 0.0138, (2, 0): 0.0113, (0, 0, 2): 0.0103, (1, 0, 0): 0.0097, (0, 4): 0.0092,
-    (0, 5): 0.0092, (0, 0, 1): 0.0082, (4, 0): 0.0077, (0, 1, 0): 0.0077}
-"""Of paths, how often all their tokens are right on held-out text that does not loop
-(:func:`gemmule.sw.training.stages.heads.path_shares`)."""
 SELDOM = 1e-3
 """Of a path that is none of these, behind the path before."""
 
@@ -64,14 +57,14 @@ class Medusa(HeadsDrafter):
         return self.worth.chosen(lambda count: grow(ids[-1], count, text, follow), min(self.most, budget),
                                  self.spent).tree
 
-    @staticmethod
-    def behind(said: list[list[int]], path: Path) -> list[tuple[int, float, Path]]:
+    def behind(self, said: list[list[int]], path: Path) -> list[tuple[int, float, Path]]:
         """Candidates of a level, as :func:`gemmule.sw.decoding.candidates.branches.grow` takes them."""
         if len(path) == len(said):
             return []
-        before = SHARES.get(path, 0.0) if path else 1.0
+        shares = self.drafter.shares
+        before = shares.get(path, 0.0) if path else 1.0
         found = ((token, (*path, rank)) for rank, token in enumerate(said[len(path)]))
-        return [(token, SHARES[after] / before if after in SHARES else SELDOM, after) for token, after in found]
+        return [(token, shares[after] / before if after in shares else SELDOM, after) for token, after in found]
 
 
 Kind = TypeVar("Kind", bound=Medusa)

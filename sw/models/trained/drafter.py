@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from hashlib import sha256
@@ -56,12 +57,14 @@ class DrafterFile:
         every: layers of the target from one depth that it reads to the next.
         tokens: the target's token of each number of its logits, int64.
         masks: ids of the masks, in the order of positions.
+        shares: of paths of ranks, as of :class:`gemmule.sw.models.trained.read.Trained`.
     """
 
     file: ModelFile
     every: int
     tokens: np.ndarray
     masks: tuple[int, ...]
+    shares: Mapping[tuple[int, ...], float]
 
     @property
     def chained(self) -> bool:
@@ -103,7 +106,8 @@ def trained_drafter(name: str, kind: str, target: ModelFile) -> DrafterFile:
                     write_atomically(kept, content)
                 found = load_model(kept)
     vocab = found.network.graph.vocab
-    return DrafterFile(found, min(trained.depths), trained.tokens, tuple(range(vocab - trained.masks, vocab)))
+    return DrafterFile(found, min(trained.depths), trained.tokens, tuple(range(vocab - trained.masks, vocab)),
+                       trained.shares)
 
 
 def _made(name: str, trained: Trained, target: ModelFile) -> bytes:

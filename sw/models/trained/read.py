@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ class Trained:
         tensors: float32, by the names of training.
         tokens: that it chooses from, int64; a number of its logits is a place here.
         masks: positions behind the first that one pass drafts; of heads their number.
+        shares: of paths of ranks, head by head, how often all their tokens are right on held-out text.
     """
 
     kind: str
@@ -34,13 +36,14 @@ class Trained:
     tensors: dict[str, np.ndarray]
     tokens: np.ndarray
     masks: int = 0
+    shares: Mapping[tuple[int, ...], float] = field(default_factory=dict)
 
 
 def read_trained(path: Path, kind: str) -> Trained:
     """Read what training wrote in int8 by row.
 
     Raises:
-        CompileError: the file is missing, or of another kind of drafter.
+        CompileError: the file is missing, of another kind of drafter, or of heads and tells no shares.
     """
     try:
         with safe_open(path, "numpy") as file:
@@ -55,5 +58,8 @@ def read_trained(path: Path, kind: str) -> Trained:
     depths, masks = tuple(told["network"]["depths"]), len(found.get("mask_embedding", ()))
     if kind in HEADS:  # they read the target's last row alone
         depths, masks = depths[-1:], len({name.split(".")[1] for name in tensors if name.startswith("heads.")})
+    if kind in HEADS and not told.get("paths"):
+        raise CompileError(f"{path}: heads must tell which paths are right how often: train them again")
+    shares = {tuple(ranks): share for ranks, share in told.get("paths", ())}
     return Trained(kind, depths, {name: value.astype(np.float32) for name, value in tensors.items()},
-                   found["vocabulary"].astype(np.int64), masks)
+                   found["vocabulary"].astype(np.int64), masks, shares)

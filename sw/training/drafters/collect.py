@@ -19,24 +19,20 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import safe_open
-from safetensors.numpy import save_file
 
 from gemmule.io.files import write_atomically
+from gemmule.sw.training.drafters.int8 import in_int8, write_int8
 from gemmule.sw.training.drafters.judging import ranks_of
 from gemmule.sw.training.drafters.networks import Drafter, build
 from gemmule.sw.training.drafters.packed import Pack, read_pack
 from gemmule.sw.training.drafters.page import write_page
-from gemmule.sw.training.drafters.ranks import TOP, Ranks, grow, load_ranks, summary
+from gemmule.sw.training.drafters.ranks import TOP, judged, load_ranks, summary, trees
 from gemmule.sw.training.drafters.recipe import KINDS, NetworkRecipe
 from gemmule.sw.training.drafters.start import mark_of
 from gemmule.sw.training.drafters.target import Target
 from gemmule.sw.training.drafters.writing import Pool
 
-__all__ = ["collect", "load_drafter", "rounded"]
-
-TREES = (7, 15, 31)
-"""Nodes of the trees that are told of."""
-LEVELS = 127
+__all__ = ["collect", "load_drafter"]
 
 
 def load_drafter(path: Path, target: Target) -> Drafter:
@@ -55,12 +51,6 @@ def load_drafter(path: Path, target: Target) -> Drafter:
     drafter = build(said["kind"], target.shape, network, target.embedding, tensors.pop("vocabulary").long())
     drafter.load_state_dict({name: value.float() for name, value in tensors.items()})
     return drafter
-
-
-def rounded(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A matrix in int8 and the scale of each row."""
-    scale = np.maximum(np.abs(weights).max(1, keepdims=True), 1e-12).astype(np.float32) / LEVELS
-    return np.rint(weights / scale).clip(-LEVELS, LEVELS).astype(np.int8), scale[:, 0]
 
 
 def collect(runs: Sequence[Path], pack: Pack, weights: Path, docs: Path, texts: int) -> dict[str, Any]:
@@ -92,8 +82,8 @@ def collect(runs: Sequence[Path], pack: Pack, weights: Path, docs: Path, texts: 
         in_int8 = ranks_of({kind: drafter}, target, some, network["positions"], chunk=2)[kind]
         drafters[kind] = {
             "tokens": of_it["tokens"], "parameters": sum(one.numel() for one in drafter.parameters()),
-            "head_parameters": drafter.head.numel(), "bytes_int8": size, "judged": _judged(ranks),
-            "trees": _trees(ranks),
+            "head_parameters": drafter.head.numel(), "bytes_int8": size, "judged": judged(ranks),
+            "trees": trees(ranks),
             "on_the_cpu": {"texts": texts, "as_it_came": summary(as_came), "int8": summary(in_int8)}}
         print(f"{kind}: requests {drafters[kind]['judged']['requests']['reached'][0]:.3f}, on the CPU "
               f"{summary(as_came)['reached'][0]:.3f}, in int8 {summary(in_int8)['reached'][0]:.3f}", flush=True)
@@ -114,24 +104,6 @@ def _told(run: Path) -> dict[str, Any]:
     return told
 
 
-def _judged(ranks: Ranks) -> dict[str, Any]:
-    return {group: summary(ranks.where(names)) for group, names in ranks.groups().items()}
-
-
-def _trees(ranks: Ranks) -> dict[str, Any]:
-    """Trees grown on held-out texts, measured on the requests and on each of their categories."""
-    groups = ranks.groups()
-    if "held out" not in groups or "requests" not in groups:
-        return {}
-    found = {}
-    for nodes in TREES:
-        tree = grow(ranks.where(groups["held out"]).values, nodes)
-        found[str(nodes)] = {"paths": tree, "tokens_a_step": {
-            group: summary(ranks.where(names), tree)["tokens_a_step_of_tree"]
-            for group, names in groups.items() if not group.startswith("held out")}}
-    return found
-
-
 def _some(pool: Pool, count: int) -> Pool:
     """Texts spread over a pool."""
     chosen = np.unique(np.linspace(0, len(pool.names) - 1, count).astype(int)).tolist()
@@ -142,16 +114,12 @@ def _some(pool: Pool, count: int) -> Pool:
 @torch.no_grad()
 def _write_int8(kind: str, drafter: Drafter, told: dict[str, Any], folder: Path) -> int:
     """Write a drafter in int8 and leave it with those weights; bytes of the file."""
-    kept: dict[str, np.ndarray] = {"vocabulary": drafter.vocabulary.numpy().astype(np.int32)}
+    kept = in_int8(drafter, drafter.vocabulary)
     for name, weight in drafter.named_parameters():
-        kept[name] = weight.numpy()
         if weight.dim() == 2:
-            kept[name], kept[f"{name}.scale"] = rounded(weight.numpy())
             weight.copy_(torch.from_numpy(kept[name] * kept[f"{name}.scale"][:, None]))
-    path = folder / f"{kind}.safetensors"
-    save_file(kept, path, {"drafter": json.dumps({"kind": kind, "network": told["recipe"]["network"], "top": TOP,
-                                                  "tokens": told["tokens"]})})
-    return path.stat().st_size
+    return write_int8(folder / f"{kind}.safetensors", kept, {
+        "kind": kind, "network": told["recipe"]["network"], "top": TOP, "tokens": told["tokens"]})
 
 
 def main() -> None:

@@ -26,11 +26,11 @@ def ranks_of(drafters: Mapping[str, Drafter], target: Target, pool: Pool, positi
     for begin in range(0, len(tokens), chunk):
         part = slice(begin, begin + chunk)
         batch = tokens[part, :int(ends[part].max())].long().to(target.device)
-        rows, final = target.read(batch)
+        rows, _ = target.read(batch)
         anchors = torch.arange(batch.shape[1], device=target.device)
         for kind, drafter in drafters.items():
             with torch.autocast(target.device.type, torch.bfloat16, enabled=batch.is_cuda):
-                drafted = drafter.draft(batch, rows, final, anchors, positions)
+                drafted = drafter.draft(batch, rows, anchors, positions)
             ranks = torch.full((*batch.shape, positions), TOP, dtype=torch.int8, device=target.device)
             for at, one in enumerate(drafted):
                 best = drafter.vocabulary[drafter.logits(one).topk(TOP).indices]

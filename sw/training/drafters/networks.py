@@ -1,4 +1,4 @@
-"""Drafters on a frozen target: a sequential one (EAGLE-like), a one-pass one (PARD-like), and Medusa's heads.
+"""Drafters on a frozen target: a sequential one (EAGLE-like) and a one-pass one (PARD-like).
 
 A drafter stands at an *anchor*: position i, whose hidden rows the target has computed, with the token that it chose for
 i + 1. It drafts tokens i + 2, i + 3, … . All anchors of a text are computed at once: the rows that stand for the text
@@ -22,7 +22,7 @@ from gemmule.sw.training.drafters.packed import Shape
 from gemmule.sw.training.drafters.recipe import NetworkRecipe
 from gemmule.sw.training.drafters.target import normed, rotate, rotations
 
-__all__ = ["Drafter", "Eagle", "Medusa", "Parallel", "build"]
+__all__ = ["Drafter", "Eagle", "Parallel", "build"]
 
 
 class Norm(nn.Module):
@@ -118,17 +118,13 @@ class Drafter(nn.Module, ABC):
         self.register_buffer("head", embedding[vocabulary], persistent=False)
         self.norm = Norm(shape.hidden, shape.eps)
 
-    def before_head(self, rows: Tensor) -> Tensor:
-        """What the head multiplies, in float32."""
-        return self.norm(rows)
-
     def logits(self, rows: Tensor) -> Tensor:
         """Over the reduced vocabulary, in float32."""
         with torch.autocast(rows.device.type, enabled=False):
-            return F.linear(self.before_head(rows), self.head)
+            return F.linear(self.norm(rows), self.head)
 
     @abstractmethod
-    def draft(self, tokens: Tensor, rows: Tensor, final: Tensor, anchors: Tensor, count: int) -> list[Tensor]:
+    def draft(self, tokens: Tensor, rows: Tensor, anchors: Tensor, count: int) -> list[Tensor]:
         """Rows before the head for ``count`` drafted positions  # [texts, anchors, hidden].
 
         Those of the first position come for every token of the texts. A sequential drafter reads the text's own tokens
@@ -138,7 +134,6 @@ class Drafter(nn.Module, ABC):
         Args:
             tokens: of the texts  # [texts, length].
             rows: the target's hidden rows at its depths  # [texts, length, depths, hidden].
-            final: its rows before the head.
             anchors: positions at which more than one token is drafted, increasing.
             count: positions that are drafted.
         """
@@ -160,7 +155,7 @@ class Eagle(Drafter):
         read = self.token_norm(F.embedding(tokens, self.embedding))
         return self.join(torch.cat([read, self.row_norm(rows)], -1)).float()
 
-    def draft(self, tokens: Tensor, rows: Tensor, final: Tensor, anchors: Tensor, count: int) -> list[Tensor]:
+    def draft(self, tokens: Tensor, rows: Tensor, anchors: Tensor, count: int) -> list[Tensor]:
         """One position after another."""
         fused = self.fuse(torch.cat([norm(rows[:, :, at]) for at, norm in enumerate(self.depth_norms)], -1))
         y, *text = self.block.read(self._joined(_ahead(tokens, 1), fused))
@@ -186,7 +181,7 @@ class Parallel(Drafter):
         self.mask_embedding = nn.Parameter(masks * embedding.std())
         self.blocks = nn.ModuleList(Block(shape, recipe.parallel_inner) for _ in range(recipe.parallel_layers))
 
-    def draft(self, tokens: Tensor, rows: Tensor, final: Tensor, anchors: Tensor, count: int) -> list[Tensor]:
+    def draft(self, tokens: Tensor, rows: Tensor, anchors: Tensor, count: int) -> list[Tensor]:
         """The first position from the text's last row, the others from masks."""
         hidden = self.shape.hidden
         token, *depths = cast("list[Norm]", list(self.norms))
@@ -203,26 +198,6 @@ class Parallel(Drafter):
         return [x, *masks.unbind(2)]
 
 
-class Medusa(Drafter):
-    """A residual block a position on the target's row before its head; none sees the token that was chosen."""
-
-    def __init__(self, shape: Shape, recipe: NetworkRecipe, embedding: Tensor, vocabulary: Tensor) -> None:
-        super().__init__(shape, embedding, vocabulary)
-        heads = [nn.Linear(shape.hidden, shape.hidden) for _ in range(recipe.heads)]
-        for head in heads:
-            nn.init.zeros_(head.weight)
-        self.heads = nn.ModuleList(heads)
-
-    def draft(self, tokens: Tensor, rows: Tensor, final: Tensor, anchors: Tensor, count: int) -> list[Tensor]:
-        """Each position on its own."""
-        read = [final, *[final[:, anchors]] * (count - 1)]
-        return [of + F.silu(matrix(of)) for of, matrix in zip(read, self.heads)]
-
-    def before_head(self, rows: Tensor) -> Tensor:
-        """The target's norm has been applied; a gain is what is left."""
-        return rows.float() * self.norm.weight
-
-
 def _ahead(tokens: Tensor, count: int) -> Tensor:
     """The token ``count`` positions further; behind the end the last one."""
     return torch.cat([tokens[:, count:], tokens[:, -1:].expand(-1, count)], 1)
@@ -231,12 +206,11 @@ def _ahead(tokens: Tensor, count: int) -> Tensor:
 def build(kind: str, shape: Shape, recipe: NetworkRecipe, embedding: Tensor, vocabulary: Tensor) -> Drafter:
     """A drafter by name, its matrices drawn from torch's generator."""
     kinds: dict[str, Callable[[Shape, NetworkRecipe, Tensor, Tensor], Drafter]] = {
-        "eagle": Eagle, "parallel": Parallel, "medusa": Medusa}
+        "eagle": Eagle, "parallel": Parallel}
     made = kinds[kind](shape, recipe, embedding, vocabulary)
-    if not isinstance(made, Medusa):
-        for name, weight in made.named_parameters():
-            if weight.dim() == 2 and "mask" not in name:
-                nn.init.normal_(weight, std=weight.shape[1] ** -0.5)
-                if name.endswith(("out.weight", "down.weight")):
-                    nn.init.zeros_(weight)
+    for name, weight in made.named_parameters():
+        if weight.dim() == 2 and "mask" not in name:
+            nn.init.normal_(weight, std=weight.shape[1] ** -0.5)
+            if name.endswith(("out.weight", "down.weight")):
+                nn.init.zeros_(weight)
     return made.to(embedding.device)

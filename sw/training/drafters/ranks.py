@@ -16,10 +16,13 @@ from numpy.typing import NDArray
 
 from gemmule.sw.training.drafters.packed import save_arrays
 
-__all__ = ["TOP", "Ranks", "accepted_by", "grow", "load_ranks", "save_ranks", "summary", "tokens_a_step"]
+__all__ = ["TOP", "TREES", "Ranks", "accepted_by", "grow", "judged", "load_ranks", "path_shares", "save_ranks",
+           "summary", "tokens_a_step", "trees"]
 
 TOP = 8
 """Proposals of a position that are ranked; a token that is none of them has this rank."""
+TREES = (7, 15, 31)
+"""Nodes of the trees that are told of."""
 Path = tuple[int, ...]
 """A node of a tree: the rank taken at each position down to it."""
 
@@ -88,14 +91,24 @@ def accepted_by(ranks: NDArray[np.int8], paths: Iterable[Path]) -> NDArray[np.in
     return accepted
 
 
-def grow(ranks: NDArray[np.int8], nodes: int) -> list[Path]:
-    """The tree of so many nodes that accepts most on these anchors: the prefixes of ranks that occur most often."""
+def path_shares(ranks: NDArray[np.int8], most: int = 63) -> list[tuple[Path, float]]:
+    """Paths of ranks with the share of anchors at which every token of the path is right, the largest first.
+
+    The first n of them are the tree of n candidates with the most tokens a step (Cai et al. 2024, section 2.3.3, which
+    takes products of the heads' accuracies for the shares); a path comes behind those that it goes on from.
+    """
     found: list[tuple[int, Path]] = []
     for depth in range(1, ranks.shape[1] + 1):
         inside = ranks[(ranks[:, :depth] < TOP).all(1), :depth]
         rows, counts = np.unique(inside, axis=0, return_counts=True)
         found += [(-int(count), tuple(row.tolist())) for row, count in zip(rows, counts, strict=True)]
-    return [path for _, path in sorted(found, key=lambda one: (one[0], len(one[1]), one[1]))[:nodes]]
+    best = sorted(found, key=lambda one: (one[0], len(one[1]), one[1]))[:most]
+    return [(path, -count / len(ranks)) for count, path in best]
+
+
+def grow(ranks: NDArray[np.int8], nodes: int) -> list[Path]:
+    """The tree of so many nodes that accepts most on these anchors: the prefixes of ranks that occur most often."""
+    return [path for path, _ in path_shares(ranks, nodes)]
 
 
 def summary(ranks: Ranks, tree: Sequence[Path] | None = None) -> dict[str, Any]:
@@ -110,6 +123,25 @@ def summary(ranks: Ranks, tree: Sequence[Path] | None = None) -> dict[str, Any]:
         "tokens_a_step": [_rate(right[:, :most].sum(1), ranks.counts) for most in range(1, positions + 1)]}
     if tree is not None:
         found["tokens_a_step_of_tree"] = _rate(accepted_by(ranks.values, tree), ranks.counts)
+    return found
+
+
+def judged(ranks: Ranks) -> dict[str, Any]:
+    """A summary of each category, of all requests and of all held-out texts."""
+    return {group: summary(ranks.where(names)) for group, names in ranks.groups().items()}
+
+
+def trees(ranks: Ranks) -> dict[str, Any]:
+    """Trees grown on held-out texts, measured on the requests and on each of their categories."""
+    groups = ranks.groups()
+    if "held out" not in groups or "requests" not in groups:
+        return {}
+    found = {}
+    for nodes in TREES:
+        tree = grow(ranks.where(groups["held out"]).values, nodes)
+        found[str(nodes)] = {"paths": tree, "tokens_a_step": {
+            group: summary(ranks.where(names), tree)["tokens_a_step_of_tree"]
+            for group, names in groups.items() if not group.startswith("held out")}}
     return found
 
 

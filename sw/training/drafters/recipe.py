@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 __all__ = ["KINDS", "DraftersRecipe", "NetworkRecipe", "WritingRecipe"]
 
-KINDS = ("eagle", "parallel", "medusa")
+KINDS = ("eagle", "parallel")
 """Names of the drafters, as records and files have them."""
 
 
@@ -20,7 +20,6 @@ class NetworkRecipe:
         positions: how many tokens are drafted when a drafter is judged.
         rollouts: steps that the sequential drafter is trained on.
         eagle_inner, parallel_inner, parallel_layers: sizes.
-        heads: of Medusa.
     """
 
     depths: tuple[int, ...] = (10, 20, 30)
@@ -30,7 +29,6 @@ class NetworkRecipe:
     eagle_inner: int = 1536
     parallel_inner: int = 1024
     parallel_layers: int = 2
-    heads: int = 5
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ With ``--start`` it continues an earlier run on other texts: tokens seen add up,
 
 Needs torch, numpy and safetensors only. Texts and checkpoints lie in ``--work``: a killed run continues there; with a
 number of steps, to the same bytes as an unbroken one. ``--out`` holds, from early on, weights in float16
-(``eagle``, ``parallel``, ``medusa``, each ``.safetensors``), ``curve.json`` (acceptance against tokens seen),
+(``eagle``, ``parallel``, each ``.safetensors``), ``curve.json`` (acceptance against tokens seen),
 ``run.json`` (recipe, machine, seconds), and of the texts that judge ``held_out.npz`` and the last ``ranks.npz``.
 """
 

@@ -48,12 +48,15 @@ class Written:
         starts: where answers begin.
         ends: how many tokens count; the end token is one of them.
         closed: whether the end token was written.
+        rows: where they were asked for, those before the head that chose the tokens of the answers, in float16
+            # [texts, answer, hidden].
     """
 
     tokens: Tensor
     starts: Tensor
     ends: Tensor
     closed: Tensor
+    rows: Tensor | None = None
 
 
 class Target:
@@ -115,10 +118,10 @@ class Target:
 
     @torch.no_grad()
     def write(self, prompts: Sequence[Tensor], most: int, temperature: float, generator: torch.Generator,
-              least_open: float = 0.0, chunk: int = 256) -> Written:
+              least_open: float = 0.0, chunk: int = 256, keep: bool = False) -> Written:
         """Continue prompts by at most ``most`` tokens, greedily at temperature 0.
 
-        It stops when at most a share ``least_open`` of the texts are still open.
+        It stops when at most a share ``least_open`` of the texts are still open. ``keep``: rows come too.
         """
         shape, count = self.shape, len(prompts)
         longest = -(-max(len(prompt) for prompt in prompts) // 8) * 8  # fast masked attention wants multiples of 8
@@ -139,9 +142,11 @@ class Target:
                                         [(k[at:at + chunk], v[at:at + chunk]) for k, v in cache])
                           for at in range(0, count, chunk)])
         ends = torch.full((count,), longest + most, device=self.device)
-        is_open = torch.ones(count, dtype=torch.bool, device=self.device)
+        is_open, kept = torch.ones(count, dtype=torch.bool, device=self.device), list[Tensor]()
         for column in range(longest, longest + most):
-            chosen = self._choose(last, temperature, generator)
+            if keep:
+                kept.append(last.half().cpu())
+            chosen = self._choose(self.logits(last), temperature, generator)
             tokens[:, column] = torch.where(is_open, chosen, self.end)
             ends = torch.where(is_open & (chosen == self.end), column + 1, ends)
             is_open &= chosen != self.end
@@ -152,11 +157,12 @@ class Target:
         lengths = ends - pads
         shifted = (columns + pads[:, None]).clamp(max=room - 1)
         moved = torch.where(columns < lengths[:, None], tokens.gather(1, shifted), self.end)
-        return Written(moved[:, :longest + most], longest - pads, lengths, ~is_open)
+        return Written(moved[:, :longest + most], longest - pads, lengths, ~is_open,
+                       torch.stack(kept, 1) if keep else None)
 
     def _prefill(self, tokens: Tensor, seen: Tensor, turn: tuple[Tensor, Tensor],
                  cache: list[tuple[Tensor, Tensor]]) -> Tensor:
-        """Fill the cache with prompts; logits behind them."""
+        """Fill the cache with prompts; the last row of each, before the head."""
         length = tokens.shape[1]
         causal = torch.ones(length, length, dtype=torch.bool, device=self.device)
         mask = (causal.tril() & seen[:, None, :]) | torch.eye(length, dtype=torch.bool, device=self.device)
@@ -166,11 +172,11 @@ class Target:
             q, k, v = self._qkv(block, x, turn)
             keys[:, :, :length], values[:, :, :length] = k, v
             x = self._rest(block, x, _attend(q, k, v, mask[:, None]))
-        return self.logits(normed(x[:, -1], self.gain, self.shape.eps))
+        return normed(x[:, -1], self.gain, self.shape.eps)
 
     def _decode(self, tokens: Tensor, column: int, seen: Tensor, turn: tuple[Tensor, Tensor],
                 cache: list[tuple[Tensor, Tensor]]) -> Tensor:
-        """One token of each text; logits behind it."""
+        """One token of each text; its row before the head."""
         shape = self.shape
         reach = (column // BUCKET + 1) * BUCKET
         hidden = ~(seen[:, :reach] & (torch.arange(reach, device=self.device) <= column))
@@ -185,7 +191,7 @@ class Target:
                 grouped, keys[:, :, :reach], values[:, :, :reach],
                 attn_mask=mask[:, None, None, :].expand(-1, grouped.shape[1], grouped.shape[2], -1))
             x = self._rest(block, x, mixed.flatten(1, 2)[:, :, None])
-        return self.logits(normed(x[:, 0], self.gain, shape.eps))
+        return normed(x[:, 0], self.gain, shape.eps)
 
     def _choose(self, logits: Tensor, temperature: float, generator: torch.Generator) -> Tensor:
         if temperature == 0:

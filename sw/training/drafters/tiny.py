@@ -22,8 +22,7 @@ __all__ = ["RECIPE", "SHAPE", "tiny_pack"]
 SHAPE = Shape(hidden=64, layers=3, heads=4, kv_heads=2, inner=96, vocab=96, theta=10000.0, eps=1e-5)
 END = 2
 RECIPE = DraftersRecipe(
-    network=NetworkRecipe(depths=(1, 2, 3), vocabulary=64, positions=4, rollouts=3, eagle_inner=96, parallel_inner=64,
-                          heads=3),
+    network=NetworkRecipe(depths=(1, 2, 3), vocabulary=64, positions=4, rollouts=3, eagle_inner=96, parallel_inner=64),
     writing=WritingRecipe(invented=48, most_invented=40, chat_rows=16, given_rows=8, chat_length=64, given_length=80,
                           answer=24, held_out=4, judged=20),
     rounds=3, steps=6, rows=512, judge_steps=2)

@@ -130,20 +130,19 @@ class Trainer:
         rate = min(1.0, (self.step + 1) / recipe.warm_up, (1 - self.share) / recipe.decay)
         losses = {}
         for kind, drafter in self.drafters.items():
-            losses[kind] = self._loss(kind, drafter, tokens, rows, final, wanted, anchors, starts, ends)
+            losses[kind] = self._loss(kind, drafter, tokens, rows, wanted, anchors, starts, ends)
             losses[kind].backward()  # type: ignore[no-untyped-call]
             self.optimizers[kind].step(rate)
         self.step += 1
         return {kind: loss.detach() for kind, loss in losses.items()}
 
-    def _loss(self, kind: str, drafter: Drafter, tokens: Tensor, rows: Tensor, final: Tensor, wanted: Tensor,
+    def _loss(self, kind: str, drafter: Drafter, tokens: Tensor, rows: Tensor, wanted: Tensor,
               anchors: Tensor, starts: Tensor, ends: Tensor) -> Tensor:
         """The mean over positions, each by its weight."""
         recipe, (count, length) = self.recipe, tokens.shape
-        positions = {"eagle": recipe.network.rollouts, "parallel": recipe.network.positions,
-                     "medusa": recipe.network.heads}[kind]
+        positions = {"eagle": recipe.network.rollouts, "parallel": recipe.network.positions}[kind]
         with torch.autocast(self.target.device.type, torch.bfloat16, enabled=tokens.is_cuda):
-            drafted = drafter.draft(tokens, rows, final, anchors, positions)
+            drafted = drafter.draft(tokens, rows, anchors, positions)
         every = torch.arange(length, device=tokens.device)
         total, weights = tokens.new_zeros((), dtype=torch.float32), 0.0
         for at, one in enumerate(drafted):
@@ -152,7 +151,7 @@ class Trainer:
             answer = (torch.arange(count, device=tokens.device)[:, None] * length + here + at + 1)[counts]
             if len(answer):
                 weight = recipe.fading ** at
-                total = total + weight * HeadLoss.apply(drafter.before_head(one[counts]), drafter.head, wanted, answer,
+                total = total + weight * HeadLoss.apply(drafter.norm(one[counts]), drafter.head, wanted, answer,
                                                         recipe.hard)
                 weights += weight
         return total / max(weights, 1.0)

@@ -24,13 +24,17 @@ LEAST_INVENTED, LEAST_PASSAGE, MOST_PASSAGE = 4, 24, 160
 
 @dataclass
 class Pool:
-    """Texts of one length: tokens [texts, length] on the CPU, where answers begin and end, categories."""
+    """Texts of one length: tokens [texts, length] on the CPU, where answers begin and end, categories.
+
+    ``rows`` are those of answers that the target kept as it wrote them (see ``Written``); they are not saved.
+    """
 
     length: int
     tokens: list[Tensor] = field(default_factory=list)
     starts: list[Tensor] = field(default_factory=list)
     ends: list[Tensor] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
+    rows: list[Tensor] = field(default_factory=list)
 
     def add(self, written: Written, names: list[str]) -> None:
         """Put a batch of texts in, those whose answer has two tokens."""
@@ -42,6 +46,8 @@ class Pool:
         self.starts.append(written.starts.cpu()[kept])
         self.ends.append(written.ends.cpu().clamp(max=self.length)[kept])
         self.names += [name for name, keep in zip(names, kept.tolist(), strict=True) if keep]
+        if written.rows is not None:
+            self.rows.append(written.rows[kept])
 
     def join(self) -> None:
         """Make one tensor of each list."""
@@ -69,12 +75,13 @@ class Pool:
 class Writer:
     """Writes texts round by round; what it writes follows from the seed and from how far it came.
 
-    What ``judging`` asks, texts that judged an earlier run, is not asked again.
+    What ``judging`` asks, texts that judged an earlier run, is not asked again. ``keep``: pools get the rows of
+    answers.
     """
 
     def __init__(self, target: Target, pack: Pack, recipe: WritingRecipe, seed: int,
-                 judging: Pool | None = None) -> None:
-        self.target, self.pack, self.recipe = target, pack, recipe
+                 judging: Pool | None = None, keep: bool = False) -> None:
+        self.target, self.pack, self.recipe, self.keep = target, pack, recipe, keep
         self.draws = torch.Generator(target.device).manual_seed(seed)
         self.choices = np.random.default_rng(seed)
         self.seen: set[bytes] = set()
@@ -119,8 +126,8 @@ class Writer:
                   for at in self.kept_out]
         texts += [("held out invented", text) for text in self.invent()[:recipe.held_out]]
         pool = Pool(max(len(self.conversation(text)) for _, text in texts) + recipe.judged)
-        pool.add(self.target.write([self.conversation(text) for _, text in texts], recipe.judged, 0, self.draws),
-                 [name for name, _ in texts])
+        pool.add(self.target.write([self.conversation(text) for _, text in texts], recipe.judged, 0, self.draws,
+                                   keep=self.keep), [name for name, _ in texts])
         pool.join()
         return pool
 
@@ -156,7 +163,7 @@ class Writer:
         temperature = recipe.temperature if self.batches % recipe.drawn_every == 0 else 0
         most = length - recipe.answer - len(self.pack.before) - len(self.pack.turn)
         return self.target.write([self.conversation(text[:most]) for text in texts], recipe.answer, temperature,
-                                 self.draws, recipe.least_open)
+                                 self.draws, recipe.least_open, keep=self.keep)
 
     def _asked(self, count: int) -> tuple[list[Tensor], list[str]]:
         """The next packed prompts."""

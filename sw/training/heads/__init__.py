@@ -1,0 +1,1 @@
+"""Heads on a frozen target's last row: those of a bundled pair, and SmolLM2's."""
