@@ -77,8 +77,8 @@ def test_a_resumed_run_on_a_published_target_gives_the_same_bytes(tmp_path: Path
         folder = tmp_path / name / "made"
         folder.mkdir(parents=True)
         if name == "parts":
-            written_answers(Target(given, PLACE.device, (3,)), given, ANSWERS.writing, 1, tmp_path / name / "answers",
-                            seed=1)
+            written_answers(Target(given, PLACE.device, (3,)), given, ANSWERS.writing, 1,
+                            tmp_path / name / f"answers-{ANSWERS.answers_mark(1)}", seed=1)
         for most in parts:
             record = published.train_heads(ANSWERS, 1, tmp_path / name, given, LISTED, PLACE, folder, most)
             assert (record is None) == (most is not None)
@@ -87,6 +87,7 @@ def test_a_resumed_run_on_a_published_target_gives_the_same_bytes(tmp_path: Path
         files.append({kind: (folder / f"{kind}.safetensors").read_bytes() for kind in ANSWERS.kinds})
     assert files[0] == files[1]
     assert records[0] == records[1]
+    assert [*(tmp_path / "parts").glob("answers-*")] == [tmp_path / "parts" / f"answers-{ANSWERS.answers_mark(1)}"]
     assert [line["step"] for line in record["curve"]] == [2, 4, 6]
     for kind in ANSWERS.kinds:
         found = read_trained(tmp_path / "whole" / "made" / f"{kind}.safetensors", kind)

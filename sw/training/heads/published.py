@@ -103,7 +103,8 @@ def train_heads(plan: AnswersRecipe, seed: int, out: Path, given: Pack, listed: 
         ValueError: there is a checkpoint of another recipe.
     """
     target = Target(given, place.device, (given.shape.layers,))
-    held_out, answers = written_answers(target, given, plan.writing, plan.rounds, out / "answers", seed)
+    held_out, answers = written_answers(target, given, plan.writing, plan.rounds,
+                                        out / f"answers-{plan.answers_mark(seed)}", seed)
     frozen, gain = Frozen(target.embedding, listed), target.gain
 
     def judge(kind: str, heads: DraftingHeads) -> dict[str, float]:
@@ -148,10 +149,11 @@ def main() -> None:
     plan = replace(AnswersRecipe(), rounds=args.rounds, steps=args.steps)
     place = open_place(args.threads)
     try:
-        if not (args.out / "pack" / "pack.json").exists():
-            pack(MODEL, args.out / "pack", args.seed)
+        packed = args.out / f"pack-{args.seed}"
+        if not (packed / "pack.json").exists():
+            pack(MODEL, packed, args.seed)
         listed = torch.from_numpy(read_trained(args.models / MODEL / "eagle.safetensors", "eagle").tokens)
-        record = train_heads(plan, args.seed, args.out, read_pack(args.out / "pack"), listed, place,
+        record = train_heads(plan, args.seed, args.out, read_pack(packed), listed, place,
                              args.models / MODEL)
         assert record is not None
         write_json(args.docs / "results" / f"heads_{MODEL}.json", record | {"place": place.describe()})

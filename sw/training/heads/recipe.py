@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from gemmule.sw.training.drafters.recipe import WritingRecipe
 
@@ -71,9 +72,8 @@ class HeadsRecipe(LearningRecipe):
 
     def texts_mark(self, seed: int, mark: str) -> str:
         """Of what texts depend on beside the target, whose weights' digest ends ``mark``; more chunks change none."""
-        parts = [self.prompt, self.length, self.chunk, self.drawn_every, self.temperature, self.judged, seed,
-                 mark[-64:]]
-        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
+        return _mark(self.prompt, self.length, self.chunk, self.drawn_every, self.temperature, self.judged, seed,
+                     mark[-64:])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,3 +93,11 @@ class AnswersRecipe(LearningRecipe):
     rounds: int = 8
     anchors: int = 1536
     judge_steps: int = 50
+
+    def answers_mark(self, seed: int) -> str:
+        """Of what answers depend on; more rounds change none."""
+        return _mark(asdict(self.writing), seed)
+
+
+def _mark(*parts: Any) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
