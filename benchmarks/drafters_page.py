@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from gemmule.sw.reports.markdown import fill_page, table
 
-__all__ = ["PAGE", "PARTS", "measured"]
+__all__ = ["PAGE", "PARTS", "told"]
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT, PAGE = ROOT / "docs" / "results" / "eagle.json", ROOT / "docs" / "drafters.md"
 
 
-def measured() -> str:
-    """A row for each part and method."""
-    record = json.loads(RESULT.read_text(encoding="utf-8"))
+def told(result: Path) -> str:
+    """What `benchmarks.joined` found, a row for each part and method."""
+    record = json.loads(result.read_text(encoding="utf-8"))
     parts = list(dict.fromkeys(row["part"] for row in record["summary"]))
     return table(("requests", "", "method", "tokens a step", "rows a step", "drafter's passes a step", "speed-up, mean",
                   "median", "least", "most", "behind the prompt", "predicted", "drafting, of all cycles"), [
@@ -30,7 +31,7 @@ def measured() -> str:
         for part in parts for row in record["summary"] if row["part"] == part])
 
 
-PARTS: dict[str, Callable[[], str]] = {"eagle": measured}
+PARTS: dict[str, Callable[[], str]] = {"eagle": partial(told, RESULT)}
 """By marker."""
 
 

@@ -285,7 +285,7 @@ def test_tables_of_all_methods_are_those_of_the_page(monkeypatch: pytest.MonkeyP
 def test_tables_of_heads_are_those_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each text is that of `ar`, and what acceptance and passes predict is what was measured."""
     monkeypatch.syspath_prepend(ROOT)
-    from benchmarks.heads_page import PAGE, PARTS, RESULT, TRAINING, predicted
+    from benchmarks.heads_page import PAGE, PARTS, RESULT, TOLD, TRAINING, predicted
 
     for kind in ("medusa", "blockwise"):
         path = drafter_path("default", kind)
@@ -298,6 +298,10 @@ def test_tables_of_heads_are_those_of_the_page(monkeypatch: pytest.MonkeyPatch) 
         assert row["equal_to_ar"] == row["prompts"]
         if row["method"] != "ar":
             assert abs(predicted(row) / row["decode_speedup"] - 1) < 0.05, (row["category"], row["method"])
+    record = json.loads(TOLD.read_text())
+    for row in record["rows"]:
+        for method in record["methods"]:
+            assert row[method]["behind_prompt"] == pytest.approx(row[method]["predicted_behind_prompt"], rel=0.05)
     text = PAGE.read_text()
     for marker, content in PARTS.items():
         assert fill(text, marker, content()) == text, f"{marker}: run python -m benchmarks.heads_page"
