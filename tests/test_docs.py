@@ -22,7 +22,7 @@ from gemmule.resolve import FAULTS, STREAM_UNIT, STREAMS
 from gemmule.sim.stream import stream_of
 from gemmule.sw.pages import PAGES
 from gemmule.sw.pages import mesh as mesh_figure
-from gemmule.sw.pages.code_map import FOLDERS, SUFFIXES, files_of, first_line
+from gemmule.sw.pages.code_map import FOLDERS, SUFFIXES, Folder, files_of, first_line
 from gemmule.sw.pages.configuration import FIELDS, Field, value_of
 from gemmule.sw.pages.ports import ports_of_block
 from gemmule.sw.pages.registers import FAULT_MEANING, REGISTERS
@@ -135,6 +135,14 @@ def test_code_map_has_every_folder_and_file() -> None:
             assert set(files) <= reached
             for path in files:
                 assert first_line(path) or path.suffix in (".json", ".safetensors", ".vlt"), f"{path} says nothing"
+
+
+def test_code_map_leaves_out_what_commands_make(tmp_path: Path) -> None:
+    (tmp_path / ".gitignore").write_text("*.fst\nroom/made.safetensors\n")
+    (tmp_path / "room").mkdir()
+    for name in ("kept.safetensors", "made.safetensors"):
+        (tmp_path / "room" / name).touch()
+    assert files_of(Folder("room"), tmp_path) == [tmp_path / "room" / "kept.safetensors"]
 
 
 # Figures ------------------------------------------------------------------------------------------

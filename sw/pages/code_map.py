@@ -266,10 +266,16 @@ def first_line(path: Path) -> str:
     return SENTENCE.split(said)[0].rstrip(".:") if said else ""
 
 
+def made_here(root: Path = ROOT) -> frozenset[Path]:
+    """Files that commands make among the committed ones, such as trained heads: ``.gitignore`` names their paths."""
+    return frozenset(root / line for line in (root / ".gitignore").read_text(encoding="utf-8").splitlines())
+
+
 def files_of(folder: Folder, root: Path = ROOT) -> list[Path]:
-    """A folder's own files, in the page's order."""
+    """A folder's own files, in the page's order; a clone has them all, so none that commands made (`made_here`)."""
+    apart = made_here(root)
     found = [path for path in (root / folder.path).iterdir() if path.is_file() and path.suffix in SUFFIXES
-             and path.name not in ("__init__.py",)]
+             and path.name != "__init__.py" and path not in apart]
     rank = {name: i for i, name in enumerate(folder.order)}
     return sorted(found, key=lambda path: (rank.get(path.stem, len(rank)), path.name))
 
