@@ -6,12 +6,11 @@
 Prompt and host count, each text begins cold. The target's greedy text does not depend on what is drafted (tests hold
 that), so it is written once, many texts at a time, and a stand-in for the target's interpreter tells it to the decoding
 loop, with the hidden rows that one pass over the text leaves. Drafts, launches and cycles are those of the real run, in
-a small part of its time. The first ``--real`` requests of each category also run with the interpreter itself by the
-last such method, and must have equal tokens, steps and cycles up to the last step, in which candidates may go on behind
-the text's end. `joined` also learns from the answers behind rejected
-candidates, which nobody can tell: it always runs with the interpreter. Texts that another record has are taken from
-there. `gemmule bench --model smollm2 --method parallel,joined --num-speculative-tokens 15 --max-new-tokens 96` is the
-real run of all.
+a small part of its time. The first ``--real`` requests of each category also run with the interpreter itself, and must
+have equal tokens, steps and cycles up to the last step, in which candidates may go on behind the text's end. `joined`
+also learns from the answers behind rejected candidates, which nobody can tell: it always runs with the interpreter.
+Texts that another record has are taken from there. `gemmule bench --model smollm2 --method parallel,joined
+--num-speculative-tokens 15 --max-new-tokens 96` is the real run of all.
 
 Beside each gain behind the prompt stands what acceptance and passes predict: tokens and passes as counted, each pass
 at the cycles of its rows in the middle of the answer. A run that was broken off goes on.
@@ -75,7 +74,6 @@ def measured(session: Session, requests: dict[str, list[int]], texts: dict[str, 
     """Fill ``rows``: of each request those that are not there yet. ``requests``, ``texts``: by name, prompt and answer;
     ``real_ones``: of each category that also run with the interpreter.
     """
-    as_told = [method for method in methods if method not in LEARNING]
     model = session.target
     assert isinstance(model, InterpretedModel)
     assert isinstance(model.lent, LentRows)
@@ -101,10 +99,13 @@ def measured(session: Session, requests: dict[str, list[int]], texts: dict[str, 
             if made.tokens != answer:
                 raise SystemExit(f"{request}: {method} must give the greedy text, which it does not")
             row[method] = _row(made, plain, costs)
-        if as_told and seen[category] < real_ones:
-            other, made = run(as_told[-1], None), runs[as_told[-1]]
+        for method, made in runs.items():
+            if seen[category] >= real_ones or method in LEARNING:
+                continue
+            other = run(method, None)
             if (other.tokens, other.steps[:-1], other.curve[:-1]) != (answer, made.steps[:-1], made.curve[:-1]):
-                raise SystemExit(f"{request}: the text as told must take the steps and cycles of the interpreter's run")
+                raise SystemExit(f"{request}: {method}, the text as told, must take the steps and cycles of the "
+                                 "interpreter's run")
         seen[category] += 1
         rows.append(row)
         print(f"{request}: " + ", ".join(f"{name} {row[name]['speedup']:.2f}x" for name in methods), flush=True)
@@ -189,8 +190,9 @@ def main() -> None:
         record: Record = {
             "schema": SCHEMA, "version": __version__, "config": CONFIG,
             "config_sha256": config.sha256, "model": NAME, "new_tokens": TOKENS, "methods": methods,
-            "drafter_sha256": session.trained[kinds[-1]].digest, "requests": args.requests,
-            "target_sha256": pair.digests[0], "extra_parameters": session.extra_parameters(methods[-1])}
+            "drafters_sha256": {kind: session.trained[kind].digest for kind in kinds}, "requests": args.requests,
+            "target_sha256": pair.digests[0],
+            "extra_parameters": {method: session.extra_parameters(method) for method in methods}}
         kept = json.loads(path.read_text()) if path.is_file() else {}
         same = all(kept.get(key) == json.loads(json.dumps(value)) for key, value in record.items())
         network = session.target.network  # type: ignore[attr-defined]

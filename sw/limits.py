@@ -16,8 +16,8 @@ __all__ = [
     "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "NO_CORPUS", "OVERFLOWS", "PENALTY", "PHASES", "POSITION",
     "PREFILL", "PRESETS", "PROGRAMS", "PROMPTS", "PROMPTS_BYTES", "PROMPT_BYTES", "PROVED", "RANKS", "REQUESTS", "ROWS",
     "SCORES", "SEARCHES", "SEED", "SEEDS", "SERVED", "SERVED_RATE", "SIZE", "SMALL", "SOFTMAX", "SWEPT", "Several",
-    "TARGETS", "TEMPERATURE", "TOP_K", "TRAINED_FOR", "TUNED", "VERIFY", "WEIGHTS", "WIDTH", "WRITINGS", "Range",
-    "check_choice", "either", "new_tokens", "parse_shape", "resolve_pair",
+    "TARGETS", "TEMPERATURE", "THREADS", "TOP_K", "TRAINED_FOR", "TUNED", "VERIFY", "WEIGHTS", "WIDTH", "WRITINGS",
+    "Range", "check_choice", "either", "new_tokens", "parse_shape", "resolve_pair",
 ]
 
 PRESETS = ("tiny", "edge", "base")
@@ -134,6 +134,7 @@ WIDTH = Range(1, 16, "texts", "one pass has 16 rows")
 BEST = Range(2, 16, "texts", "one pass has 16 rows")
 PENALTY = Decimals(-10, 10)
 SEED = Range(0, 2**32 - 1)
+THREADS = Range(1, 256, "threads")
 DRAFTS = Range(1, 15, "tokens", "one pass verifies 16 rows")
 BATCH = Range(1, 32, "texts")
 SERVED = Range(1, 10_000, "requests")

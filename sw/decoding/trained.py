@@ -34,8 +34,7 @@ class TrainedModel:
         tokens: the target's token of each number that it answers with, int64.
         masks: its ids for positions behind the first.
         digest: of its numbers.
-        shares: of paths of ranks, head by head, how often all their tokens are right on held-out text that does not
-            loop.
+        shares: of paths of ranks, head by head, how often all their tokens are right on held-out text.
         costs: of the target's passes, as of :class:`gemmule.sw.decoding.adaptive.worth.Worth`.
     """
 

@@ -15,8 +15,8 @@ import torch
 
 from gemmule.io.files import write_atomically
 
-__all__ = ["Log", "Place", "autocast", "load_state", "multiplies_bfloat16", "open_place", "products_of",
-           "save_state"]
+__all__ = ["Log", "Place", "autocast", "load_state", "make_folders", "multiplies_bfloat16", "open_place",
+           "products_of", "save_state"]
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,20 @@ def open_place(threads: int, compiled: bool | None = None) -> Place:
     return Place(device, threads, bool(shutil.which("g++")) if compiled is None else compiled, products_of(device))
 
 
+def make_folders(*folders: Path) -> None:
+    """Make what results go into before hours of work, not behind them.
+
+    Raises:
+        ValueError: one cannot be made.
+    """
+    for folder in folders:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ValueError(
+                f"{folder} must be a folder that can be made ({error.strerror}): name another one") from None
+
+
 def autocast(place: Place) -> torch.autocast:
     """Products in what the place multiplies fast, weights and sums in float32."""
     return torch.autocast(place.device.type, torch.bfloat16, enabled=place.products == torch.bfloat16)
@@ -110,9 +124,15 @@ class Log:
     resumed: int = 0
     _began: float = field(default_factory=time.monotonic)
 
-    def resume(self, step: int, seconds: float, resumed: int) -> None:
-        """Continue behind ``step``, ``seconds`` of work done."""
-        self.seconds, self.resumed, self._began = seconds, resumed + 1, time.monotonic()
+    def resume(self, state: dict[str, Any] | None) -> None:
+        """Go on behind the ``step`` of a checkpoint, ``seconds`` of work done and ``resumed`` so often.
+
+        None: begin anew. Nothing stays of a run that ended before its first checkpoint, or whose checkpoint is gone.
+        """
+        step = 0
+        if state:
+            step, self.seconds, self.resumed = state["step"], state["seconds"], state["resumed"] + 1
+        self._began = time.monotonic()
         kept = [line for line in self._lines() if not (line["stage"] == self.stage and line["step"] > step)]
         write_atomically(self.path, "".join(json.dumps(line) + "\n" for line in kept))
 

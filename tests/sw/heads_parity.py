@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from safetensors import safe_open
 from torch import Tensor
 
 from gemmule.sw.models.trained.read import read_trained
 from gemmule.sw.training.drafters import tiny
+from gemmule.sw.training.drafters.packed import Pack
 from gemmule.sw.training.drafters.ranks import path_shares
 from gemmule.sw.training.drafters.target import Target
 from gemmule.sw.training.heads import bundled, published
-from gemmule.sw.training.heads.anchors import Frozen
+from gemmule.sw.training.heads.anchors import Frozen, losses_of
 from gemmule.sw.training.heads.answers import Answers, written_answers
 from gemmule.sw.training.heads.judging import looping
 from gemmule.sw.training.heads.recipe import AnswersRecipe, HeadsRecipe
 from gemmule.sw.training.networks.drafting import DraftingHeads
 from gemmule.sw.training.networks.export import ModelShape
 from gemmule.sw.training.networks.model import LanguageModel
-from gemmule.sw.training.running import open_place
+from gemmule.sw.training.running import load_state, open_place
 
 SHAPE = ModelShape(hidden_size=32, intermediate_size=48, num_layers=2, num_heads=1, vocab_size=60, max_positions=32)
 PLAN = HeadsRecipe(kinds={"medusa": (2, 0), "blockwise": (2, 8), "hydra": (3, 8)}, prompt=6, length=20, chunk=8,
@@ -73,12 +78,12 @@ LISTED = torch.arange(2, 52)
 def test_a_resumed_run_on_a_published_target_gives_the_same_bytes(tmp_path: Path) -> None:
     """Killed while it writes, and twice while it trains."""
     given, files, records = tiny.tiny_pack(tmp_path / "pack"), [], []
+    kept = f"answers-{ANSWERS.answers_mark(1, given.mark())}"
     for name, parts in (("whole", [None]), ("parts", [1, 3, None])):
         folder = tmp_path / name / "made"
         folder.mkdir(parents=True)
         if name == "parts":
-            written_answers(Target(given, PLACE.device, (3,)), given, ANSWERS.writing, 1,
-                            tmp_path / name / f"answers-{ANSWERS.answers_mark(1)}", seed=1)
+            written_answers(Target(given, PLACE.device, (3,)), given, ANSWERS.writing, 1, tmp_path / name / kept, 1)
         for most in parts:
             record = published.train_heads(ANSWERS, 1, tmp_path / name, given, LISTED, PLACE, folder, most)
             assert (record is None) == (most is not None)
@@ -87,12 +92,54 @@ def test_a_resumed_run_on_a_published_target_gives_the_same_bytes(tmp_path: Path
         files.append({kind: (folder / f"{kind}.safetensors").read_bytes() for kind in ANSWERS.kinds})
     assert files[0] == files[1]
     assert records[0] == records[1]
-    assert [*(tmp_path / "parts").glob("answers-*")] == [tmp_path / "parts" / f"answers-{ANSWERS.answers_mark(1)}"]
+    assert [*(tmp_path / "parts").glob("answers-*")] == [tmp_path / "parts" / kept]
     assert [line["step"] for line in record["curve"]] == [2, 4, 6]
     for kind in ANSWERS.kinds:
         found = read_trained(tmp_path / "whole" / "made" / f"{kind}.safetensors", kind)
         assert (found.depths, len(found.tokens)) == ((3,), 50)
         assert dict(found.shares) == {tuple(path): share for path, share in records[0]["kinds"][kind]["paths"]}
+
+
+def test_a_run_goes_on_from_its_own_checkpoint_alone(tmp_path: Path) -> None:
+    """Not from that of other tokens that can be said, of another target or of other prompts."""
+    given, other = tiny.tiny_pack(tmp_path / "pack"), tiny.tiny_pack(tmp_path / "other", 1)
+    assert len({given.mark(), other.mark(), replace(given, lists=other.lists).mark(),
+                replace(given, tensors=other.tensors).mark()}) == 4
+
+    def train(given: Pack, listed: Tensor, steps: int | None) -> dict[str, Any] | None:
+        return published.train_heads(ANSWERS, 1, tmp_path, given, listed, PLACE, tmp_path, steps)
+
+    train(given, LISTED, 2)
+    for pack, listed in ((given, LISTED + 1), (other, LISTED)):
+        with pytest.raises(ValueError, match="is of another recipe or seed: remove it, or give another --out"):
+            train(pack, listed, 2)
+    train(given, LISTED, 0)
+    assert load_state(tmp_path / "heads.pt", torch.load(tmp_path / "heads.pt")["recipe"])["step"] == 2
+    (tmp_path / "heads.pt").unlink()
+    record = train(given, LISTED, None)
+    assert [line["step"] for line in record["curve"]] == [2, 4, 6]  # none of what was removed
+
+
+def test_heads_learn_to_the_end_of_an_answer() -> None:
+    """Each head as far as there is something that it is to say, and nothing of the next answer."""
+    answers = Answers(torch.arange(10, 17), torch.arange(7.0)[:, None].half(), torch.tensor([4, 1, 2]), ("a",) * 3)
+    source = published.Written(replace(ANSWERS, anchors=4), 1, Frozen(torch.eye(20)), torch.ones(1), answers)
+    told = source.step(0)
+    said = {int(row): tokens[1:1 + taught].tolist() for row, tokens, taught
+            in zip(told.rows[:, 0], told.tokens, told.taught, strict=True)}
+    assert said == {0: [11, 12, 13], 1: [12, 13], 2: [13], 5: [16]}
+    assert told.behind[0][:, 0].tolist() == (told.rows[:, 0] + 1).tolist()
+    wanted, rows = [torch.full((4, 20), 0.05)] * 3, list(torch.randn(3, 4, 20, generator=torch.manual_seed(1)))
+
+    def loss() -> float:
+        return float(losses_of(Fixed(rows), Frozen(torch.eye(20)), told, wanted, ANSWERS, PLACE))
+
+    whole = loss()
+    for number, row in enumerate(rows):
+        row[told.taught <= number] += 1
+    assert loss() == whole
+    rows[2][told.taught > 2] *= 2
+    assert loss() != whole
 
 
 def test_rows_that_are_kept_choose_the_tokens(tmp_path: Path) -> None:
@@ -108,6 +155,17 @@ def test_rows_that_are_kept_choose_the_tokens(tmp_path: Path) -> None:
     _, final = read.read(torch.from_numpy(tokens[None, :end]).long())
     kept = held_out.rows[:end - start].float()
     assert torch.allclose(final[0, start - 1:end - 1], kept, atol=2e-3 * float(kept.abs().max()))
+
+
+class Fixed(DraftingHeads):
+    """Heads that say what they are given."""
+
+    def __init__(self, rows: list[Tensor]) -> None:
+        super().__init__(rows[0].shape[1], len(rows), 0)
+        self.rows = rows
+
+    def draft(self, final: Tensor, plain: Tensor, tokens: Tensor, table: Tensor) -> list[Tensor]:
+        return self.rows
 
 
 class Told(DraftingHeads):
@@ -141,3 +199,30 @@ def test_the_best_paths() -> None:
 def test_texts_that_loop() -> None:
     assert looping(np.array([1, 2, 3, 4] * 6))
     assert not looping(np.arange(24))
+
+
+@pytest.mark.parametrize("option", ["--seed=-1", "--threads=0", "--rounds=0", "--rounds=1000", "--steps=0", "--out=F",
+                                    "--docs=F"])
+def test_wrong_options_of_the_published_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str,
+                                              capsys: pytest.CaptureFixture[str]) -> None:
+    """Before anything is written."""
+    refused(published.main, tmp_path, monkeypatch, option)
+    assert capsys.readouterr().err.startswith("error: " + option.partition("=")[0] * (option[-1] != "F"))
+
+
+@pytest.mark.parametrize("option", ["--seed=-1", "--threads=0", "--most-steps=0", "--out=F"])
+def test_wrong_options_of_a_bundled_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str,
+                                         capsys: pytest.CaptureFixture[str]) -> None:
+    refused(bundled.main, tmp_path, monkeypatch, option)
+    assert capsys.readouterr().err.startswith("error: " + option.partition("=")[0] * (option[-1] != "F"))
+
+
+def refused(main: Callable[[], None], folder: Path, monkeypatch: pytest.MonkeyPatch, option: str) -> None:
+    """With exit code 2. ``F`` is a file where a folder is wanted."""
+    monkeypatch.chdir(folder)
+    Path("F").write_text("a file")
+    monkeypatch.setattr("sys.argv", ["train", option])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert not [path for path in folder.rglob("*") if path.is_file() and path.name != "F"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from functools import cache
 from itertools import product
@@ -11,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
+from safetensors.numpy import save, save_file
 
 from gemmule.compiler.compile import compile_network
 from gemmule.compiler.errors import CompileError
@@ -42,7 +43,7 @@ from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.device.runtime import TARGET, LoadedModel
 from gemmule.sw.errors import InputError
 from gemmule.sw.models.trained.calibrate import heads_calibrated, quantised_bytes, steps_of
-from gemmule.sw.models.trained.drafter import KINDS, drafter_path
+from gemmule.sw.models.trained.drafter import KINDS, drafter_path, trained_drafter
 from gemmule.sw.models.trained.nodes import Target
 from gemmule.sw.models.trained.read import Trained, read_trained
 from gemmule.sw.step import Asking, Forward
@@ -69,6 +70,10 @@ def weights(kind: str, hidden: int, draws: np.random.Generator) -> dict[str, np.
     def vector(size: int, mean: float) -> np.ndarray:
         return (0.2 * draws.normal(size=size) + mean).astype(np.float32)
 
+    def loud(outputs: int, inputs: int) -> np.ndarray:
+        """A column reaches 30 and more, as some of trained heads do; in the rows of other heads it is 0 still."""
+        return matrix(outputs, inputs) * np.where(np.arange(outputs) == 3, 14, 1)[:, None].astype(np.float32)
+
     found = {"norm.weight": vector(hidden, 1)}
     if kind == "hydra":
         found |= {f"{name}.weight": vector(hidden, 1) for name in ("depth_norm", "token_norm", "row_norm", "ffn_norm")}
@@ -77,9 +82,9 @@ def weights(kind: str, hidden: int, draws: np.random.Generator) -> dict[str, np.
                         "down.weight": matrix(hidden, 40)}
     for number in range(HEADS):
         if kind == "medusa":
-            found |= {f"heads.{number}.weight": matrix(hidden, hidden), f"heads.{number}.bias": vector(hidden, 0)}
+            found |= {f"heads.{number}.weight": loud(hidden, hidden), f"heads.{number}.bias": vector(hidden, 0)}
         else:
-            found |= {f"heads.{number}.up.weight": matrix(24, hidden), f"heads.{number}.up.bias": vector(24, 0),
+            found |= {f"heads.{number}.up.weight": loud(24, hidden), f"heads.{number}.up.bias": vector(24, 0),
                       f"heads.{number}.down.weight": matrix(hidden, 24)}
     return found
 
@@ -409,6 +414,36 @@ def test_heads_that_tell_no_paths_are_refused(tmp_path: Path) -> None:
         "drafter": json.dumps({"kind": "medusa", "network": {"depths": [LAYERS]}})})
     with pytest.raises(CompileError, match="heads must tell which paths are right how often: train them again"):
         read_trained(path, "medusa")
+
+
+UNREADABLE, KIND = "must be a readable safetensors file: ", "must be of the kind medusa, not "
+
+
+def of_a_drafter(told: str, name: str = "vocabulary") -> bytes:
+    """A file of one tensor."""
+    return save({name: np.ones(40)}, {"drafter": told})
+
+
+@pytest.mark.parametrize(("content", "said"), [
+    (b"", UNREADABLE), (b"nothing that is a file", UNREADABLE), (of_a_drafter("{}")[:-9], UNREADABLE),
+    (of_a_drafter("{"), UNREADABLE), (save({"vocabulary": np.ones(2)}), KIND + "None"), (of_a_drafter("[]"), KIND),
+    (of_a_drafter('{"kind": "medusa"}'), "must tell its network's depths"),
+    (of_a_drafter('{"kind": "medusa", "network": {"depths": [2]}}', "other"), "must tell its network's depths"),
+], ids=["empty", "other", "cut", "no JSON", "nothing told", "a list", "no network", "no vocabulary"])
+def test_damaged_files_are_refused(tmp_path: Path, content: bytes, said: str) -> None:
+    """Heads of a published model are a user's own files."""
+    path = tmp_path / "medusa.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(CompileError, match=f"^{re.escape(str(path))}: a drafter {said}"):
+        read_trained(path, "medusa")
+
+
+def test_a_model_without_heads_says_what_trains_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gemmule.sw.models.trained.drafter.drafter_path", lambda name, kind: None)
+    told = re.escape("train them (python -m gemmule.sw.training.heads.published), ")
+    for name, more in (("smollm2", told), ("small", "")):
+        with pytest.raises(InputError, match=f"^{name} comes with no trained Hydra heads: {more}take --model default,"):
+            trained_drafter(name, "hydra", made()[1])
 
 
 @pytest.mark.parametrize(("kind", "heads"), [("medusa", 4), ("blockwise", 4), ("hydra", 0)])

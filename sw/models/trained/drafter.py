@@ -44,6 +44,8 @@ WINDOW = 128
 """Tokens of a window of calibration, the masks behind them among these."""
 WINDOWS = 8
 """Of each kind of text by which a bundled target's heads are calibrated."""
+TRAINING = "gemmule.sw.training.heads.published"
+"""Trains those of a published model."""
 ALONE = ("medusa", "blockwise", "hydra")
 """Kinds whose rows see no others, so that nothing of a text is kept."""
 
@@ -89,7 +91,8 @@ def trained_drafter(name: str, kind: str, target: ModelFile) -> DrafterFile:
     """
     path, called = drafter_path(name, kind), KINDS[kind][1]
     if path is None:
-        raise InputError(f"{name} comes with no trained {called}: take --model {TRAINED_FOR[kind]}, or another "
+        made = f"train them (python -m {TRAINING}), " if name not in MODELS and kind in ALONE else ""
+        raise InputError(f"{name} comes with no trained {called}: {made}take --model {TRAINED_FOR[kind]}, or another "
                          "--method")
     trained = read_trained(path, kind)
     key = sha256(sources((*SOURCES, "sw/models/trained/*.py")) + path.read_bytes() + target.sha256.encode())

@@ -100,9 +100,10 @@ class Nodes:
     def embedding(self, table: np.ndarray) -> str:
         return self.add(Embedding, "embedding", {"table": table}, columns=self.width, vocab=len(table))
 
-    def linear(self, name: str, x: str, weight: np.ndarray) -> str:
+    def linear(self, name: str, x: str, weight: np.ndarray, bias: np.ndarray | None = None) -> str:
         columns, depth = weight.shape
-        return self.add(Linear, name, {"weight": weight}, columns=columns, depth=depth, x=x, bias=False)
+        tensors = {"weight": weight} | ({} if bias is None else {"bias": bias})
+        return self.add(Linear, name, tensors, columns=columns, depth=depth, x=x, bias=bias is not None)
 
     def norm(self, name: str, x: str, gamma: np.ndarray) -> str:
         return self.add(Norm, name, {"gamma": gamma}, columns=len(gamma), x=x, mean=False, eps=self.eps)

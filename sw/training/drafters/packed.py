@@ -6,6 +6,7 @@ lie where; ``tokens.npz`` holds prompts as tokens, so that the run needs no toke
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,6 +15,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from gemmule.io.files import write_atomically
 
 __all__ = ["Pack", "Shape", "Tokens", "dequantise", "quantised_bytes", "read_pack", "save_arrays", "write_pack"]
 
@@ -62,6 +65,14 @@ class Pack:
     end: int
     lists: Mapping[str, list[Tokens]]
     names: Mapping[str, list[str]]
+
+    def mark(self) -> str:
+        """SHA-256 of target and prompts: what was made of others is not taken for theirs."""
+        found = hashlib.sha256(repr((self.shape, self.end, self.names)).encode())
+        for value in (*(self.tensors[name] for name in sorted(self.tensors)), self.before, self.turn,
+                      *(text for name in sorted(self.lists) for text in self.lists[name])):
+            found.update(np.ascontiguousarray(value).data)
+        return found.hexdigest()
 
 
 def dequantise(kind: str, data: NDArray[np.uint8], shape: Sequence[int]) -> NDArray[np.float32]:
@@ -112,10 +123,10 @@ def write_pack(folder: Path, shape: Shape, tensors: Iterable[tuple[str, str, tup
         arrays[name] = np.array([token for _, text in texts for token in text], np.int32)
         arrays[f"{name}.ends"] = np.cumsum([len(text) for _, text in texts], dtype=np.int64)
     save_arrays(folder / "tokens.npz", arrays)
-    (folder / "pack.json").write_text(json.dumps({
+    write_atomically(folder / "pack.json", json.dumps({
         "shape": asdict(shape), "parts": parts, "bytes": at, "tensors": index, "before": list(before),
         "turn": list(turn), "end": end, "names": {name: [word for word, _ in texts] for name, texts in lists.items()},
-    }), encoding="utf-8")
+    }))
     return [folder / "pack.json", folder / "tokens.npz", *paths]
 
 

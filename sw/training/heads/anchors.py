@@ -42,12 +42,15 @@ class Anchors:
         plain: the same without the norm's factors.
         tokens: the token behind each anchor, then what each head is to say, int64 [anchors, 1 + heads].
         behind: for each head, rows whose distribution it is to have; empty where none learns.
+        taught: of each anchor how many heads have something to say there, the first ones, int64 [anchors]; ``None``:
+            all. A text may end behind it.
     """
 
     rows: Tensor
     plain: Tensor
     tokens: Tensor
     behind: list[Tensor]
+    taught: Tensor | None = None
 
 
 class Source(Protocol):
@@ -67,11 +70,13 @@ def losses_of(drafting: DraftingHeads, frozen: Frozen, anchors: Anchors, wanted:
     with autocast(place):
         rows = drafting.draft(anchors.rows, anchors.plain, anchors.tokens, frozen.embedding)
     every = torch.arange(len(anchors.rows), device=frozen.head.device)
+    taught = torch.full_like(every, len(rows)) if anchors.taught is None else anchors.taught
     total, weights = frozen.head.new_zeros(()), 0.0
     for number, (row, soft) in enumerate(zip(rows, wanted)):
-        weight = plan.fading ** number
-        total = total + weight * HeadLoss.apply(row.float(), frozen.head, soft, every, plan.hard)
-        weights += weight
+        weight, at = plan.fading ** number, every[taught > number]
+        if len(at):
+            total = total + weight * HeadLoss.apply(row.float()[at], frozen.head, soft, at, plan.hard)
+            weights += weight
     return total / weights
 
 

@@ -17,15 +17,16 @@ from safetensors.torch import save
 from torch import Tensor
 
 from gemmule.io.files import write_atomically
+from gemmule.sw.limits import Range
 from gemmule.sw.training.drafters.packed import Pack
 from gemmule.sw.training.drafters.recipe import WritingRecipe
 from gemmule.sw.training.drafters.target import Target
 from gemmule.sw.training.drafters.writing import Pool, Writer
 
-__all__ = ["Answers", "answers_of", "written_answers"]
+__all__ = ["ROUNDS", "Answers", "answers_of", "written_answers"]
 
-ROUNDS = 1000
-"""Rounds of a seed at most: each has a seed of its own."""
+ROUNDS = Range(1, 999, "rounds")
+"""Each has a seed of its own."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ def written_answers(target: Target, pack: Pack, plan: WritingRecipe, rounds: int
         path = folder / f"round_{number:03}.safetensors"
         if not path.exists():
             began, pools = time.monotonic(), (Pool(plan.chat_length), Pool(plan.given_length))
-            writer = Writer(target, pack, plan, ROUNDS * seed + number + 1, judging, keep=True)
+            writer = Writer(target, pack, plan, (ROUNDS.high + 1) * seed + number + 1, judging, keep=True)
             for _ in writer.round(*pools, lambda share: True):
                 pass
             found = Answers.joined([answers_of(pool) for pool in pools if pool.names])

@@ -28,7 +28,8 @@ from torch import Tensor
 from gemmule.compiler.files.model_file import load_model
 from gemmule.compiler.ir import Rope
 from gemmule.io.files import write_atomically
-from gemmule.sw.limits import DEFAULT, MODELS
+from gemmule.sw.errors import InputError
+from gemmule.sw.limits import DEFAULT, MODELS, SEED, THREADS, Range
 from gemmule.sw.models.bundled import bundled_file
 from gemmule.sw.training.data.batches import Batches, shuffled
 from gemmule.sw.training.data.prepare import Arrays, load_arrays, prepare
@@ -41,11 +42,13 @@ from gemmule.sw.training.networks.export import SMALL_TARGET, digest, write_json
 from gemmule.sw.training.networks.model import LanguageModel, generate
 from gemmule.sw.training.networks.trained import Weights, restored_weights, take_tokenizer
 from gemmule.sw.training.recipe import Recipe, fingerprint
-from gemmule.sw.training.running import Place, autocast, load_state, open_place, save_state
+from gemmule.sw.training.running import Place, autocast, load_state, make_folders, open_place, save_state
 
 __all__ = ["train_heads"]
 
 NAME = "heads"
+LIMITS = {"seed": SEED, "threads": THREADS, "most_steps": Range(1, 10**6)}
+"""Of options."""
 
 
 @dataclass(frozen=True)
@@ -162,9 +165,10 @@ def train_heads(plan: HeadsRecipe, seed: int, out: Path, target: LanguageModel, 
     """
     arrays, kept = load_arrays(out), out / f"heads-{plan.texts_mark(seed, mark)}"
     texts = written_texts(target, plan, arrays, kept, seed, place)
-    if not (kept / "judged.npy").exists():
-        np.save(kept / "judged.npy", judged_texts(target, plan, arrays, place))
-    judged = np.load(kept / "judged.npy")
+    if not (kept / "judged.safetensors").exists():
+        found = judged_texts(target, plan, arrays, place)
+        write_atomically(kept / "judged.safetensors", save({"tokens": found.astype(np.uint16)}))
+    judged = load_file(kept / "judged.safetensors")["tokens"].astype(np.int64)
     began = time.monotonic()
     windows = Batches(arrays, plan.length, plan.windows, 0.0, (seed, 13)).step(0)[:, :-1]
     given, plain, held = (read(target, one, place, kept) for one in (texts, windows, judged))
@@ -213,19 +217,24 @@ def main() -> None:
     parser.add_argument("--pair", choices=MODELS, default=DEFAULT)
     parser.add_argument("--docs", type=Path, default=Path("docs"), help="where the numbers go")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--steps", type=int, help="that this run takes at most; then it can be resumed")
+    parser.add_argument("--threads", type=int, default=1, help="of torch, on a CPU")
+    parser.add_argument("--most-steps", type=int, help="that this run takes; then it can be resumed")
     args = parser.parse_args()
-    plan, place, pair = HeadsRecipe(), open_place(args.threads), args.models / args.pair
+    plan, pair = HeadsRecipe(), args.models / args.pair
     try:
+        for name, limits in LIMITS.items():
+            if (value := getattr(args, name)) is not None:
+                limits.check(f"--{name.replace('_', '-')}", value)
+        make_folders(args.out, args.docs / "results")
+        place = open_place(args.threads)
         take_tokenizer(pair, args.out)
         prepare(args.out, args.seed)
         target, weights = shipped_target(pair, place)
         mark = fingerprint(plan, args.seed) + digest(weights)
-        record = train_heads(plan, args.seed, args.out, target, mark, place, pair, args.steps)
+        record = train_heads(plan, args.seed, args.out, target, mark, place, pair, args.most_steps)
         if record:
             write_json(args.docs / "results" / f"heads_{args.pair}.json", record | {"place": place.describe()})
-    except ValueError as error:
+    except (InputError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
 

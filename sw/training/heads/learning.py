@@ -49,13 +49,14 @@ def learn(plan: LearningRecipe, source: Source, seed: int, out: Path, mark: str,
         torch.manual_seed(seed)
         made[kind] = build_heads(kind, frozen.head.shape[1], count, inner).to(place.device)
         optimizers[kind] = Optimizers(made[kind], plan.matrix_rate, plan.vector_rate, place.products)
-    log, step = Log(out / "log.jsonl", NAME, seconds=0.0), 0
-    if state := load_state(out / f"{NAME}.pt", mark):
+    log, step = Log(out / "log.jsonl", NAME), 0
+    state = load_state(out / f"{NAME}.pt", mark)
+    log.resume(state)
+    if state:
         for kind in made:
             made[kind].load_state_dict(state["models"][kind])
             optimizers[kind].load(state["optimizers"][kind])
         step = state["step"]
-        log.resume(step, state["seconds"], state["resumed"])
     saved = time.monotonic()
     print(f"{NAME}: step {step}", flush=True)
 
@@ -64,7 +65,7 @@ def learn(plan: LearningRecipe, source: Source, seed: int, out: Path, mark: str,
                     "optimizers": {kind: one.state() for kind, one in optimizers.items()}, "step": step,
                     "seconds": log.elapsed(), "resumed": log.resumed}, out / f"{NAME}.pt")
 
-    last = min(plan.steps, step + (most_steps or plan.steps))
+    last = plan.steps if most_steps is None else min(plan.steps, step + most_steps)
     while step < last:
         anchors = source.step(step)
         with torch.no_grad(), autocast(place):

@@ -12,6 +12,7 @@ killed run goes on where it was, to the same bytes. The weights lie beside the m
 from __future__ import annotations
 
 import argparse
+import hashlib
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from torch import Tensor
 
 from gemmule.compiler.errors import CompileError
 from gemmule.sw.errors import InputError
+from gemmule.sw.limits import SEED, THREADS, Range
 from gemmule.sw.models.trained.read import read_trained
 from gemmule.sw.training.data.batches import shuffled
 from gemmule.sw.training.drafters.pack import pack
@@ -30,20 +32,22 @@ from gemmule.sw.training.drafters.packed import Pack, read_pack
 from gemmule.sw.training.drafters.ranks import TOP, Ranks, judged, path_shares, summary, trees
 from gemmule.sw.training.drafters.target import Target
 from gemmule.sw.training.heads.anchors import Anchors, Frozen, ranks_of
-from gemmule.sw.training.heads.answers import Answers, written_answers
+from gemmule.sw.training.heads.answers import ROUNDS, Answers, written_answers
 from gemmule.sw.training.heads.judging import PATHS
 from gemmule.sw.training.heads.learning import export, learn
 from gemmule.sw.training.heads.recipe import AnswersRecipe
 from gemmule.sw.training.networks.drafting import DraftingHeads
 from gemmule.sw.training.networks.export import write_json
 from gemmule.sw.training.recipe import fingerprint
-from gemmule.sw.training.running import Place, open_place
+from gemmule.sw.training.running import Place, make_folders, open_place
 
 __all__ = ["train_heads"]
 
 MODEL = "smollm2"
 PART = 2048
 """Anchors whose ranks are found at a time."""
+LIMITS = {"seed": SEED, "threads": THREADS, "rounds": ROUNDS, "steps": Range(1, 10**6)}
+"""Of options."""
 TREE = "15"
 """Nodes of the learning curve's."""
 
@@ -57,39 +61,46 @@ class Written:
     frozen: Frozen
     gain: Tensor
     answers: Answers
+    left: Tensor = field(init=False)
+    """Tokens of its answer that stand behind the one that each place chose."""
     inside: Tensor = field(init=False)
-    """Places in the answers behind which there is what every head is to say."""
+    """Places behind which there is what the first head is to say."""
 
     def __post_init__(self) -> None:
-        counts = self.answers.counts.long()
-        left = counts.cumsum(0).repeat_interleave(counts) - torch.arange(int(counts.sum()))
-        object.__setattr__(self, "inside", torch.nonzero(left > self.plan.deepest + 1)[:, 0])
+        object.__setattr__(self, "left", left_of(self.answers.counts))
+        object.__setattr__(self, "inside", torch.nonzero(self.left)[:, 0])
 
     def step(self, number: int) -> Anchors:
         """All of them in turn, in another order every epoch."""
         at = self.inside[torch.from_numpy(shuffled(len(self.inside), self.plan.anchors, number, (self.seed, 21)))]
-        return _anchors(self.answers.rows, self.answers.tokens, self.gain, at, self.plan.deepest, learn=True)
+        made = _anchors(self.answers.rows, self.answers.tokens, self.gain, at, self.plan.deepest, learn=True)
+        return replace(made, taught=self.left[at].to(self.gain.device))
+
+
+def left_of(counts: Tensor) -> Tensor:
+    """Of each token of texts of so many, those that stand behind it in its text, int64."""
+    counts = counts.long()
+    return counts.cumsum(0).repeat_interleave(counts) - 1 - torch.arange(int(counts.sum()))
 
 
 def _anchors(rows: Tensor, tokens: Tensor, gain: Tensor, at: Tensor, heads: int, *, learn: bool) -> Anchors:
     final = rows[at].float().to(gain.device)
-    said = torch.stack([tokens[(at + i).clamp(max=len(tokens) - 1)] for i in range(heads + 1)], 1).long()
-    behind = [rows[at + 1 + i].float().to(gain.device) for i in range(heads)] if learn else []
+    places = [(at + i).clamp(max=len(tokens) - 1) for i in range(heads + 1)]
+    said = torch.stack([tokens[place] for place in places], 1).long()
+    behind = [rows[place].float().to(gain.device) for place in places[1:]] if learn else []
     return Anchors(final, final / gain, said.to(gain.device), behind)
 
 
 def ranked(heads: DraftingHeads, frozen: Frozen, gain: Tensor, answers: Answers, place: Place) -> Ranks:
     """What heads say at every anchor of the answers; no token is right behind an end."""
-    counts = answers.counts.numpy().astype(np.int64)
-    ends = np.cumsum(counts)
-    at = np.concatenate([np.arange(end - count, end - 1) for count, end in zip(counts, ends)])
+    left = left_of(answers.counts).numpy()
+    at = np.flatnonzero(left)
     found = np.concatenate([
         ranks_of(heads, frozen, _anchors(answers.rows, answers.tokens, gain, torch.from_numpy(part), heads.count,
                                          learn=False), place)
         for part in np.split(at, range(PART, len(at), PART))])
-    left = np.repeat(ends, counts - 1) - 1 - at  # tokens behind the one that the target chose
-    found[np.arange(heads.count) >= left[:, None]] = TOP
-    return Ranks(found, counts - 1, answers.names)
+    found[np.arange(heads.count) >= left[at, None]] = TOP
+    return Ranks(found, answers.counts.numpy().astype(np.int64) - 1, answers.names)
 
 
 def train_heads(plan: AnswersRecipe, seed: int, out: Path, given: Pack, listed: Tensor,
@@ -100,11 +111,11 @@ def train_heads(plan: AnswersRecipe, seed: int, out: Path, given: Pack, listed: 
         listed: tokens that heads can say, int64.
 
     Raises:
-        ValueError: there is a checkpoint of another recipe.
+        ValueError: there is a checkpoint of another recipe, target or list.
     """
-    target = Target(given, place.device, (given.shape.layers,))
+    target, mark = Target(given, place.device, (given.shape.layers,)), given.mark()
     held_out, answers = written_answers(target, given, plan.writing, plan.rounds,
-                                        out / f"answers-{plan.answers_mark(seed)}", seed)
+                                        out / f"answers-{plan.answers_mark(seed, mark)}", seed)
     frozen, gain = Frozen(target.embedding, listed), target.gain
 
     def judge(kind: str, heads: DraftingHeads) -> dict[str, float]:
@@ -115,7 +126,8 @@ def train_heads(plan: AnswersRecipe, seed: int, out: Path, given: Pack, listed: 
                 f"{kind}, tree of {TREE}": trees(ranks)[TREE]["tokens_a_step"]["requests"]}
 
     source = Written(plan, seed, frozen, gain, answers)
-    learned = learn(plan, source, seed, out, fingerprint(plan, seed), place, judge, most_steps)
+    mark = fingerprint(plan, seed) + mark + hashlib.sha256(listed.numpy().tobytes()).hexdigest()
+    learned = learn(plan, source, seed, out, mark, place, judge, most_steps)
     if learned is None:
         return None
     kinds = dict[str, Any]()
@@ -142,13 +154,15 @@ def main() -> None:
     parser.add_argument("--models", type=Path, default=Path("sw/models"), help="where the model's drafters are")
     parser.add_argument("--docs", type=Path, default=Path("docs"), help="where the numbers go")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=2, help="of torch, on a CPU")
     parser.add_argument("--rounds", type=int, default=AnswersRecipe().rounds, help="of answers")
     parser.add_argument("--steps", type=int, default=AnswersRecipe().steps, help="of training")
     args = parser.parse_args()
-    plan = replace(AnswersRecipe(), rounds=args.rounds, steps=args.steps)
-    place = open_place(args.threads)
     try:
+        for name, limits in LIMITS.items():
+            limits.check(f"--{name}", getattr(args, name))
+        make_folders(args.out, args.models / MODEL, args.docs / "results")
+        plan, place = replace(AnswersRecipe(), rounds=args.rounds, steps=args.steps), open_place(args.threads)
         packed = args.out / f"pack-{args.seed}"
         if not (packed / "pack.json").exists():
             pack(MODEL, packed, args.seed)

@@ -81,7 +81,7 @@ class AnswersRecipe(LearningRecipe):
     """For a published target, on two cores.
 
     Attributes:
-        writing, rounds: of the answers that heads learn from.
+        writing, rounds: of the answers that heads learn from, all greedy, as those that they are to draft.
         anchors: of a step, at least: whole answers, drawn.
     """
 
@@ -89,14 +89,14 @@ class AnswersRecipe(LearningRecipe):
         "medusa": (4, 0), "blockwise": (4, 576), "hydra": (5, 1024)})
     steps: int = 400
     writing: WritingRecipe = field(default_factory=lambda: WritingRecipe(
-        invented=320, chat_rows=128, given_rows=128, held_out=24, judged=128))
+        invented=320, chat_rows=128, given_rows=128, temperature=0.0, held_out=24, judged=128))
     rounds: int = 8
     anchors: int = 1536
     judge_steps: int = 50
 
-    def answers_mark(self, seed: int) -> str:
-        """Of what answers depend on; more rounds change none."""
-        return _mark(asdict(self.writing), seed)
+    def answers_mark(self, seed: int, mark: str) -> str:
+        """Of what answers depend on; more rounds change none. ``mark``: of target and prompts."""
+        return _mark(asdict(self.writing), seed, mark)
 
 
 def _mark(*parts: Any) -> str:

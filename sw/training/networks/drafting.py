@@ -35,7 +35,8 @@ class DraftingHeads(nn.Module, ABC):
         Args:
             final: rows behind the target's last norm  # [anchors, hidden].
             plain: the same without the norm's factors.
-            tokens: the token behind each anchor and those that follow it  # [anchors, heads].
+            tokens: the token behind each anchor and those that follow it; the last one is what the last head is to
+                say, which none reads  # [anchors, 1 + heads].
             table: the target's embedding  # [vocab, hidden].
         """
 

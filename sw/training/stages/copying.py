@@ -124,11 +124,12 @@ def teach_copying(recipe: Recipe, out: Path, place: Place, weights: Weights | No
     model.to(place.device)
     optimizers = Optimizers(model, plan.matrix_rate, plan.vector_rate, place.products)
     log, step, mean = Log(out / "log.jsonl", NAME), 0, dict[str, Tensor]()
-    if done := load_state(out / "copying.pt", mark):
+    done = load_state(out / "copying.pt", mark)
+    log.resume(done)
+    if done:
         model.load_state_dict(done["model"])
         optimizers.load(done["optimizers"])
         step, heads, mean = done["step"], Heads(*done["heads"]), done["mean"]
-        log.resume(step, done["seconds"], done["resumed"])
         print(f"{NAME}: resumed at step {step}", flush=True)
     else:
         first = requests.step(0, plan.lessons[0].rows)

@@ -107,12 +107,13 @@ def train_drafts(recipe: Recipe, out: Path, place: Place, weights: Weights | Non
         drafts[name].to(place.device)
         optimizers[name] = Optimizers(drafts[name], plan.matrix_rate, plan.vector_rate, place.products)
     log, step, since = Log(out / "log.jsonl", NAME), 0, 0
-    if state := load_state(out / "drafts.pt", mark):
+    state = load_state(out / "drafts.pt", mark)
+    log.resume(state)
+    if state:
         for name in drafts:
             drafts[name].load_state_dict(state["models"][name])
             optimizers[name].load(state["optimizers"][name])
         step = state["step"]
-        log.resume(step, state["seconds"], state["resumed"])
 
     def save() -> None:
         save_state({"recipe": mark, "models": {name: draft.state_dict() for name, draft in drafts.items()},

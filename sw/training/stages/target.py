@@ -100,11 +100,12 @@ def train_target(recipe: Recipe, out: Path, place: Place, most_steps: int | None
     model = LanguageModel(plan.shape).to(place.device)
     optimizers = Optimizers(model, plan.matrix_rate, plan.vector_rate, place.products)
     log, step, tokens = Log(out / "log.jsonl", NAME), 0, 0
-    if state := load_state(out / "target.pt", mark):
+    state = load_state(out / "target.pt", mark)
+    log.resume(state)
+    if state:
         model.load_state_dict(state["model"])
         optimizers.load(state["optimizers"])
         step, tokens = state["step"], state["tokens"]
-        log.resume(step, state["seconds"], state["resumed"])
         print(f"{NAME}: resumed at step {step}", flush=True)
     if place.compiled:
         model.compile()

@@ -194,11 +194,12 @@ def run(plan: TuningRecipe, weights: Weights, theta: float, sources: Callable[[]
                                                                             "peak": plan.stream_rate}],
                                   lr=plan.rate, betas=(0.9, 0.98), weight_decay=0.0)
     log, step, curve = Log(out / "log.jsonl", NAME), 0, []
-    if state := load_state(out / "tuned.pt", mark):
+    state = load_state(out / "tuned.pt", mark)
+    log.resume(state)
+    if state:
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         step, curve = state["step"], state["curve"]
-        log.resume(step, state["seconds"], state["resumed"])
 
     def save() -> None:
         save_state({"recipe": mark, "model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step,
