@@ -88,6 +88,7 @@ def test_greedy_text(vocab: int) -> None:
     assert tokens[1:] == expected
 
 
+@pytest.mark.long
 def test_draft_and_target_in_one_launch() -> None:
     """Drafts go to the target's tokens in both planes; with the row that the draft's cache lacks, and without."""
     sizes = replace(SIZES, vocab=140_000)

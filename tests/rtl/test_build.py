@@ -14,7 +14,6 @@ from gemmule.sim.rtl.build import BuildError, build, build_root, fingerprint
 from gemmule.sim.rtl.device import RtlDevice
 
 from ..test_processor import work
-from ..thinned import some
 
 STUB = Path(__file__).with_name("stub.sv")
 SOURCE = """
@@ -74,7 +73,8 @@ def test_build_is_cached_and_a_broken_source_leaves_no_folder_whatever_the_path(
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("empty", some([False, True]))
+@pytest.mark.long
+@pytest.mark.parametrize("empty", [False, True])
 def test_the_library_is_compiled_once_and_again_when_damaged(empty, tmp_path, monkeypatch):
     """In an empty cache; or with the library of the session's, if there is one, which takes half as long."""
     if not empty:
@@ -98,6 +98,7 @@ def test_the_library_is_compiled_once_and_again_when_damaged(empty, tmp_path, mo
 
 
 @pytest.mark.rtl
+@pytest.mark.long
 def test_a_trained_simulator_is_another_build_of_the_same_device(tmp_path, monkeypatch):
     with_library(tmp_path / "cache")
     monkeypatch.setenv("GEMMULE_CACHE", str(tmp_path / "cache"))
