@@ -1,6 +1,6 @@
-"""Write the table of docs/drafters.md about the sequential drafter: `python -m benchmarks.drafters_page`.
+"""Write the tables of docs/drafters.md about what drafters gain: `python -m benchmarks.drafters_page`.
 
-From `python -m benchmarks.joined --methods parallel,eagle --record eagle`.
+From `python -m benchmarks.joined`, and the same with `--methods parallel,eagle --record eagle`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from pathlib import Path
 
 from gemmule.sw.reports.markdown import fill_page, table
 
-__all__ = ["PAGE", "PARTS", "told"]
+__all__ = ["EAGLE", "JOINED", "PAGE", "PARTS", "told"]
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULT, PAGE = ROOT / "docs" / "results" / "eagle.json", ROOT / "docs" / "drafters.md"
+JOINED, EAGLE, PAGE = (ROOT / "docs" / name for name in ("results/joined.json", "results/eagle.json", "drafters.md"))
 
 
 def told(result: Path) -> str:
@@ -23,15 +23,17 @@ def told(result: Path) -> str:
     record = json.loads(result.read_text(encoding="utf-8"))
     parts = list(dict.fromkeys(row["part"] for row in record["summary"]))
     return table(("requests", "", "method", "tokens a step", "rows a step", "drafter's passes a step", "speed-up, mean",
-                  "median", "least", "most", "behind the prompt", "predicted", "drafting, of all cycles"), [
+                  "median", "least", "most", "behind the prompt", "predicted", "drafting, of all cycles",
+                  "parameters"), [
         (row["part"], str(row["requests"]), f"`{row['method']}`", f"{row['tokens_per_step']:.2f}",
          f"{row['rows_per_step']:.1f}", f"{row['drafter_passes_per_step']:.2f}", f"{row['speedup']:.2f}x",
          f"{row['median']:.2f}x", f"{row['least']:.2f}x", f"{row['most']:.2f}x", f"{row['behind_prompt']:.2f}x",
-         f"{row['predicted_behind_prompt']:.2f}x", f"{row['drafting']:.1%}")
+         f"{row['predicted_behind_prompt']:.2f}x", f"{row['drafting']:.1%}",
+         f"{record['extra_parameters'][row['method']]:,}")
         for part in parts for row in record["summary"] if row["part"] == part])
 
 
-PARTS: dict[str, Callable[[], str]] = {"eagle": partial(told, RESULT)}
+PARTS: dict[str, Callable[[], str]] = {"joined": partial(told, JOINED), "eagle": partial(told, EAGLE)}
 """By marker."""
 
 

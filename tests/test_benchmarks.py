@@ -307,15 +307,20 @@ def test_tables_of_heads_are_those_of_the_page(monkeypatch: pytest.MonkeyPatch) 
         assert fill(text, marker, content()) == text, f"{marker}: run python -m benchmarks.heads_page"
 
 
-def test_table_of_the_sequential_drafter_is_that_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What acceptance and passes predict is what was measured."""
+def test_tables_of_what_drafters_gain_are_those_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What acceptance and passes predict is what was measured, with the same files of the drafters."""
     monkeypatch.syspath_prepend(ROOT)
-    from benchmarks.drafters_page import PAGE, PARTS, RESULT
+    from benchmarks.drafters_page import EAGLE, JOINED, PAGE, PARTS
 
-    record = json.loads(RESULT.read_text())
-    assert {row["method"] for row in record["summary"]} == {"parallel", "eagle"}
-    for row in record["summary"]:
-        assert abs(row["predicted_behind_prompt"] / row["behind_prompt"] - 1) < 0.05, (row["part"], row["method"])
+    records = [json.loads(path.read_text()) for path in (JOINED, EAGLE)]
+    for record, methods in zip(records, (["parallel", "joined"], ["parallel", "eagle"]), strict=True):
+        assert record["methods"] == list(record["extra_parameters"]) == methods
+        for row in record["rows"]:
+            for method in methods:
+                assert row[method]["behind_prompt"] == pytest.approx(row[method]["predicted_behind_prompt"], rel=0.05)
+    for key in ("target_sha256", "config_sha256"):
+        assert records[0][key] == records[1][key]
+    assert records[0]["drafters_sha256"]["parallel"] == records[1]["drafters_sha256"]["parallel"]
     text = PAGE.read_text()
     for marker, content in PARTS.items():
         assert fill(text, marker, content()) == text, f"{marker}: run python -m benchmarks.drafters_page"
