@@ -103,7 +103,7 @@ def trained_drafter(name: str, kind: str, target: ModelFile) -> DrafterFile:
             with writing():
                 alone.enter_context(exclusive(kept.with_name(kept.name + LOCK), kept.name))
             if (found := read_cached(kept)) is None:  # else another process has just made it
-                say(f"the {called} of {name} is made once, which takes a minute, and kept: {kept}")
+                say(f"making the {called} of {name} once, which takes a minute; kept as {kept}")
                 content = steadily(_made, name, trained, target)
                 with writing():
                     write_atomically(kept, content)
