@@ -41,9 +41,10 @@ from gemmule.sw.device.timeline import Timeline
 from gemmule.sw.errors import InputError
 from gemmule.sw.kv.pruning import Pruning
 from gemmule.sw.kv.selected import Chooser
-from gemmule.sw.limits import KV_CACHES, LAUNCHES, TRAINED_FOR, check_choice
+from gemmule.sw.limits import KV_CACHES, LAUNCHES, check_choice
 from gemmule.sw.models.pair import Pair, bundled_pair
 from gemmule.sw.models.placed import Placed
+from gemmule.sw.models.trained.drafter import instead
 from gemmule.timing import ceil_div
 
 __all__ = ["Session", "rows_of"]
@@ -123,7 +124,7 @@ def _refuse(backend: str | Opener, pair: Pair, *, general: bool, launch: str, in
     if not pair.trained.keys() >= set(trained):
         kind = next(kind for kind in trained if kind not in pair.trained)
         raise InputError(f"--method {kind} needs a drafter that was trained on the hidden rows of {pair.name}, which "
-                         f"has none: take --model {TRAINED_FOR[kind]}, or another --method")
+                         f"has none: {instead(pair.name, kind)}")
 
 
 class Session:

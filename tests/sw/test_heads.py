@@ -440,7 +440,7 @@ def test_damaged_files_are_refused(tmp_path: Path, content: bytes, said: str) ->
 
 def test_a_model_without_heads_says_what_trains_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gemmule.sw.models.trained.drafter.drafter_path", lambda name, kind: None)
-    told = re.escape("train them (python -m gemmule.sw.training.heads.published), ")
+    told = re.escape("train it (python -m gemmule.sw.training.heads.published), ")
     for name, more in (("smollm2", told), ("small", "")):
         with pytest.raises(InputError, match=f"^{name} comes with no trained Hydra heads: {more}take --model default,"):
             trained_drafter(name, "hydra", made()[1])

@@ -24,6 +24,7 @@ from gemmule.sw.errors import InputError
 from gemmule.sw.limits import MODELS, MODELS_FOLDER, TRAINED_FOR
 from gemmule.sw.models.bundled_models import encode
 from gemmule.sw.models.import_texts import default_texts, texts_of
+from gemmule.sw.models.published import PUBLISHED
 from gemmule.sw.models.quantised import FOLDER, LOCK, SOURCES, read_cached
 from gemmule.sw.models.sources import read_source
 from gemmule.sw.models.trained.calibrate import calibrated, heads_calibrated, quantised_bytes, steps_of
@@ -34,7 +35,7 @@ from gemmule.sw.models.trained.nodes import Target
 from gemmule.sw.models.trained.parallel import parallel_network
 from gemmule.sw.models.trained.read import Trained, read_trained
 
-__all__ = ["KINDS", "DrafterFile", "drafter_path", "trained_drafter"]
+__all__ = ["KINDS", "DrafterFile", "drafter_path", "instead", "trained_drafter"]
 
 KINDS = {"parallel": (parallel_network, "one-pass drafter"), "eagle": (eagle_network, "sequential drafter"),
          "medusa": (heads_network, "Medusa heads"), "blockwise": (heads_network, "blockwise heads"),
@@ -80,6 +81,12 @@ def drafter_path(name: str, kind: str) -> Path | None:
     return path if path.is_file() else None
 
 
+def instead(name: str, kind: str) -> str:
+    """What a user does about a drafter that a model does not have."""
+    train = f"train it (python -m {TRAINING}), " if name in PUBLISHED and kind in ALONE else ""
+    return f"{train}take --model {TRAINED_FOR[kind]}, or another --method"
+
+
 def trained_drafter(name: str, kind: str, target: ModelFile) -> DrafterFile:
     """A drafter of a published or bundled model, for its file in integers. The first call makes it, which takes up to a
     minute.
@@ -91,9 +98,7 @@ def trained_drafter(name: str, kind: str, target: ModelFile) -> DrafterFile:
     """
     path, called = drafter_path(name, kind), KINDS[kind][1]
     if path is None:
-        made = f"train them (python -m {TRAINING}), " if name not in MODELS and kind in ALONE else ""
-        raise InputError(f"{name} comes with no trained {called}: {made}take --model {TRAINED_FOR[kind]}, or another "
-                         "--method")
+        raise InputError(f"{name} comes with no trained {called}: {instead(name, kind)}")
     trained = read_trained(path, kind)
     key = sha256(sources((*SOURCES, "sw/models/trained/*.py")) + path.read_bytes() + target.sha256.encode())
     kept = cache_root() / FOLDER / f"{name}-{kind}-{key.hexdigest()[:16]}.safetensors"
