@@ -1,6 +1,7 @@
 """Write the tables of docs/heads.md: `python -m benchmarks.heads_page`.
 
-From the training of heads; from `gemmule bench --model default --method ar,blockwise,medusa,hydra --json
+From the training of heads; from `gemmule bench --model default --method ar,blockwise,medusa,hydra
+--num-speculative-tokens 15 --category completion,docstring --prompts 4 --max-new-tokens 32 --json
 docs/results/bench_heads_default.json`; and from `python -m benchmarks.joined --methods blockwise,medusa,hydra --record
 heads`.
 """
